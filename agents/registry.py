@@ -1,0 +1,55 @@
+"""Policies by name."""
+
+from collections.abc import Callable
+from functools import partial
+
+from castgym.agents.base import Desk, Policy
+from castgym.agents.fixed import ClassicalPolicy, ForecastPolicy
+from castgym.agents.oracles import MenuOracle, PerfectDemand, catalog_models
+from castgym.agents.selectors import BacktestSelector
+from castgym.data.errors import ConfigError
+from castgym.envs.casesets import LoadedCases
+from castgym.tools.planning.classical import CLASSICAL_METHODS
+
+BACKTEST_WINDOWS = 8
+
+
+def policy_factories(loaded: LoadedCases, desk: Desk) -> dict[str, Callable[[], Policy]]:
+    """How to build each policy that a case set allows, by name.
+
+    Args:
+        loaded: cases and truth; only hindsight references get the truth.
+        desk: prices and forecasters.
+    """
+    cases, targets = loaded.case_set, loaded.targets
+    factories: dict[str, Callable[[], Policy]] = {
+        method: partial(ClassicalPolicy, method) for method in CLASSICAL_METHODS
+    }
+    for model in desk.models:
+        factories[f"fixed_{model}"] = partial(ForecastPolicy, model)
+    factories[f"backtest_{BACKTEST_WINDOWS}"] = partial(BacktestSelector, BACKTEST_WINDOWS)
+    factories["perfect_demand"] = partial(PerfectDemand, cases, targets)
+    factories["free_menu_oracle"] = partial(MenuOracle, "free_menu_oracle", cases, targets, (), desk)
+    factories["catalog_oracle"] = partial(
+        MenuOracle, "catalog_oracle", cases, targets, catalog_models(desk.models), desk
+    )
+    return factories
+
+
+def make_policies(names: list[str], loaded: LoadedCases, desk: Desk) -> list[Policy]:
+    """Build policies by name; `all` stands for every one.
+
+    Raises:
+        ConfigError: a name is unknown or no name is given.
+        ForecasterUnavailableError: a policy needs a forecaster whose package or weights are missing.
+    """
+    factories = policy_factories(loaded, desk)
+    wanted = list(dict.fromkeys(name for given in names for name in (factories if given == "all" else [given])))
+    unknown = [name for name in wanted if name not in factories]
+    if unknown or not wanted:
+        found = ", ".join(unknown) or "none"
+        raise ConfigError(f"unknown policy {found}: expected one of {', '.join(factories)}, or all")
+    policies = [factories[name]() for name in wanted]
+    for policy in policies:
+        desk.pool.require(policy.requires)
+    return policies

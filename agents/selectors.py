@@ -1,0 +1,88 @@
+"""Selectors: pick a free method by its decision loss on recent days of the visible history, then refit."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from castgym.agents.base import Call, Decision, Desk, Policy, answer, classical_call
+from castgym.agents.fixed import classical_decision
+from castgym.data.contract import TARGET_HOURS
+from castgym.data.schema import HISTORY_HOURS, Case
+from castgym.envs.episode import Response
+from castgym.envs.prompts import Prompt
+from castgym.tools.calls import ToolCall
+from castgym.tools.planning.batch import ContractBatch, FloatArray, classical_plans, histories, homogeneous_groups
+from castgym.tools.planning.classical import CLASSICAL_METHODS, classical_batch
+from castgym.tools.planning.contract import CapacityContract
+
+_OLDEST_ORIGIN = 216
+"""No backtest begins before this visible hour, so that every method has the 192 hours that it needs."""
+
+
+class BacktestSelector(Policy):
+    """Picks the classical method with the least mean decision loss over 24-hour backtests at short lead.
+
+    The windows end at the last visible hour and step back evenly; each is forecast from all that precedes it, and
+    judged by the case's own contract with the hourly weights turned to the window's hours of day. Ties go to the
+    method's name. The protocol leaves the windows' positions open; these are ours.
+
+    Args:
+        windows: number of backtests, 4 or 8 in the paper.
+    """
+
+    def __init__(self, windows: int = 8) -> None:
+        self.name = f"backtest_{windows}"
+        self.windows = windows
+
+    def act(self, prompt: Prompt) -> Response:
+        """Read the history, get the plan of the method that would have done best, submit it."""
+        series, memory = prompt.task["series_id"], prompt.memory
+        if memory.plans:
+            return answer(memory.plans[-1], prompt)
+        if not memory.analysis:
+            return _history_call(series)
+        contract = CapacityContract.from_json(prompt.task["contract"])
+        history = np.array([memory.analysis[-1].content["values"]])
+        batch = ContractBatch(contract.terms, np.array([contract.terms.hourly_priority]), np.array([contract.scale]))
+        offset = HISTORY_HOURS + prompt.task["expected_horizon"] - TARGET_HOURS
+        return classical_call(series, self._choose(history, batch, offset)[0])
+
+    def decide(self, cases: Sequence[Case], desk: Desk) -> list[Decision]:
+        """The same, for many cases."""
+        del desk
+        chosen = [""] * len(cases)
+        for group in homogeneous_groups(cases):
+            members = [cases[position] for position in group]
+            offset = HISTORY_HOURS + members[0].expected_horizon - TARGET_HOURS
+            for position, method in zip(
+                group, self._choose(histories(members), ContractBatch.of(members), offset), strict=True
+            ):
+                chosen[position] = method
+        decisions: list[Decision | None] = [None] * len(cases)
+        for method in sorted(set(chosen)):
+            positions = [position for position, name in enumerate(chosen) if name == method]
+            plans, _ = classical_plans([cases[position] for position in positions], method)
+            for position, plan in zip(positions, plans, strict=True):
+                case = cases[position]
+                read = _history_call(case.series_id)
+                taken = classical_decision(case, method, plan)
+                decisions[position] = Decision(taken.grid_index, (Call(read.name, read.arguments), *taken.calls))
+        return [decision for decision in decisions if decision is not None]
+
+    def _choose(self, history: FloatArray, contracts: ContractBatch, offset: int) -> list[str]:
+        """The best method of each history (N, 336)."""
+        methods = sorted(CLASSICAL_METHODS)
+        losses = np.zeros((len(methods), len(history)))
+        last = HISTORY_HOURS - TARGET_HOURS
+        for origin in np.linspace(_OLDEST_ORIGIN, last, self.windows).round().astype(int):
+            turned = np.roll(contracts.priority, (offset - int(origin)) % TARGET_HOURS, axis=1)
+            window = ContractBatch(contracts.terms, turned, contracts.scale)
+            demand = history[:, origin : origin + TARGET_HOURS]
+            for number, method in enumerate(methods):
+                plans, _ = window.plan(classical_batch(method, history[:, :origin], int(origin)))
+                losses[number] += window.realized_loss(plans, demand)
+        return [methods[number] for number in losses.argmin(axis=0)]
+
+
+def _history_call(series_id: str) -> ToolCall:
+    return ToolCall("history", {"series_id": series_id, "limit": HISTORY_HOURS})

@@ -1,0 +1,36 @@
+"""`castgym demo`: the whole benchmark on the embedded cases, with what to run next."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from castgym.cli.evaluate import evaluate_policies, select_cases
+from castgym.cli.report import write_report
+from castgym.envs.casesets import EMBEDDED, load_cases
+from castgym.evaluation.runner import EvaluationSettings
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of runs and report.")] = Path("runs/demo"),
+    workers: Annotated[int, typer.Option(min=1, help="Episodes side by side.")] = 2,
+) -> None:
+    """Score every policy and oracle on the embedded cases; no file and no network needed."""
+    console = Console()
+    loaded = load_cases(EMBEDDED)
+    chosen, selection = select_cases(loaded.case_set, "test")
+    console.print(
+        f"{loaded.case_set.name}: {len(chosen)} test cases, fingerprint {loaded.case_set.fingerprint[:12]}",
+        highlight=False,
+    )
+    runs = evaluate_policies(["all"], loaded, chosen, selection, EvaluationSettings(workers=workers), out)
+    write_report(runs, out / "report", None, None)
+    console.print("Next:")
+    for line in (
+        "castgym data show                                   what the embedded cases are",
+        "castgym data eia930 FILES... --out cases/eia930     cases from real EIA-930 demand",
+        "castgym evaluate --policy all --cases cases/eia930  the same policies on them",
+        "python -c 'import castgym, gymnasium; print(gymnasium.make(\"FWBench-v0\").reset(seed=0)[0])'",
+    ):
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,136 @@
+"""`castgym evaluate`: run policies over a case set into resumable run folders."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from castgym.agents.base import Desk, Policy
+from castgym.agents.registry import make_policies
+from castgym.data.errors import ConfigError
+from castgym.data.schema import Case, CaseSet, Split
+from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
+from castgym.envs.episode import POOLS, pool_models
+from castgym.envs.prompts import PromptMode
+from castgym.evaluation.runner import EvaluationSettings
+from castgym.evaluation.runner import evaluate as run_policy
+from castgym.tools.forecasters.pool import shared_pool
+
+
+def evaluate(
+    policy: Annotated[list[str], typer.Option("--policy", "-p", help="Policy to run; repeat, or `all`.")],
+    cases: Annotated[str, typer.Option(help="`embedded` or a case set folder.")] = EMBEDDED,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run folders.")] = None,
+    split: Annotated[str, typer.Option(help="Split to run.")] = "test",
+    cohort: Annotated[list[str] | None, typer.Option(help="Cohort to keep; repeat.")] = None,
+    family: Annotated[list[str] | None, typer.Option(help="Lead to keep: day_ahead or week_ahead.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Keep about so many cases, evenly spread.")] = None,
+    pool: Annotated[str, typer.Option(help="full, or no_tsfm without foundation models.")] = POOLS[0],
+    prompt_mode: Annotated[str, typer.Option(help="memory or chat.")] = "memory",
+    repeats: Annotated[int, typer.Option(min=1, help="Episodes a case.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Base seed.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Episodes side by side.")] = 2,
+    vectorised: Annotated[bool, typer.Option("--vectorised", help="Same rows without playing episodes.")] = False,
+    keep_episodes: Annotated[bool, typer.Option("--keep-episodes", help="Also keep prompts and responses.")] = False,
+) -> None:
+    """Run policies over a case set. The same command continues an interrupted run."""
+    for name, value, allowed in (("split", split, get_args(Split)), ("pool", pool, POOLS)):
+        if value not in allowed:
+            raise ConfigError(f"expected --{name} to be one of {', '.join(allowed)}, found {value!r}")
+    if prompt_mode not in get_args(PromptMode):
+        raise ConfigError(f"expected --prompt-mode to be one of {get_args(PromptMode)}, found {prompt_mode!r}")
+    settings = EvaluationSettings(
+        pool=pool,
+        prompt_mode=prompt_mode,  # type: ignore[arg-type]  # checked above
+        repeats=repeats,
+        seed=seed,
+        workers=workers,
+        vectorised=vectorised,
+        keep_episodes=keep_episodes,
+    )
+    loaded = load_cases(cases)
+    chosen, selection = select_cases(loaded.case_set, split, cohort, family, limit)
+    folder = out or Path("runs") / loaded.case_set.name
+    finished = evaluate_policies(policy, loaded, chosen, selection, settings, folder)
+    console = Console()
+    console.print(f"{len(finished)} runs in {folder}. Next: castgym report {folder}/*", highlight=False)
+
+
+def select_cases(
+    case_set: CaseSet,
+    split: str,
+    cohorts: Sequence[str] | None = None,
+    families: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> tuple[CaseSet, dict[str, Any]]:
+    """Choose cases, and say how.
+
+    Raises:
+        ConfigError: nothing is left, or a cohort or family is unknown.
+    """
+    known = {"cohort": {case.cohort for case in case_set}, "family": {case.family for case in case_set}}
+    for name, given in (("cohort", cohorts), ("family", families)):
+        unknown = sorted(set(given or ()) - known[name])
+        if unknown:
+            raise ConfigError(
+                f"no {name} {', '.join(unknown)} in {case_set.name}; it has {', '.join(sorted(known[name]))}"
+            )
+
+    def wanted(case: Case) -> bool:
+        return (
+            case.split == split
+            and (not cohorts or case.cohort in cohorts)
+            and (not families or case.family in families)
+        )
+
+    chosen = case_set.where(wanted)
+    if limit is not None and limit < len(chosen):
+        kept = {chosen.cases[number * len(chosen) // limit].case_id for number in range(limit)}
+        chosen = chosen.where(lambda case: case.case_id in kept)
+    selection = {"split": split, "cohorts": cohorts or None, "families": families or None, "limit": limit}
+    return chosen, selection
+
+
+def evaluate_policies(
+    names: Sequence[str],
+    loaded: LoadedCases,
+    chosen: CaseSet,
+    selection: dict[str, Any],
+    settings: EvaluationSettings,
+    folder: Path,
+) -> list[Path]:
+    """Run each policy into a folder of its own, with a progress bar.
+
+    Returns:
+        The run folders.
+    """
+    models = pool_models(loaded.case_set.models, settings.pool)
+    desk = Desk(loaded.case_set.tariff, models, shared_pool(), settings.workers)
+    policies: list[Policy] = make_policies(list(names), loaded, desk)
+    columns = (
+        TextColumn("{task.description:<26}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    folders = []
+    with Progress(*columns) as progress:
+        for policy in policies:
+            task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
+            path = folder / policy.name
+            run_policy(
+                policy,
+                loaded,
+                chosen,
+                selection,
+                settings,
+                desk,
+                path,
+                lambda done, total, task=task: progress.update(task, completed=done, total=total),  # type: ignore[misc]
+            )
+            folders.append(path)
+    return folders

@@ -1,0 +1,60 @@
+"""Entry point of the `castgym` command."""
+
+import os
+import sys
+
+import typer
+from rich.console import Console
+
+import castgym
+from castgym.data.errors import CastgymError
+
+app = typer.Typer(
+    name="castgym",
+    help="Environments in which a language-model agent buys forecasts and commits a decision.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(castgym.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    del version
+
+
+def _add_commands() -> None:
+    from castgym.cli.data import app as data_app
+    from castgym.cli.demo import demo
+    from castgym.cli.evaluate import evaluate
+    from castgym.cli.report import report
+
+    app.add_typer(data_app, name="data")
+    app.command()(evaluate)
+    app.command()(report)
+    app.command()(demo)
+
+
+_add_commands()
+
+
+def run() -> None:
+    """Run the command line. A `CastgymError` prints its message and exits with code 2; Ctrl-C exits with 130."""
+    # Small models run side by side in threads; several threads inside each would only get in each other's way.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        app()
+    except CastgymError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what is finished is saved; the same command continues it", err=True)
+        sys.exit(130)

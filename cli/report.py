@@ -1,0 +1,60 @@
+"""`castgym report`: tables and pictures from run folders."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from castgym.data.errors import ConfigError, DataError
+from castgym.envs.casesets import LoadedCases, load_cases
+from castgym.evaluation.report import build_report, render_table
+from castgym.evaluation.runs import Run
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the report.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Policy that intervals compare with; the best by default.")
+    ] = None,
+    cases: Annotated[
+        str | None, typer.Option(help="Case set for the plan plot; where the runs found theirs by default.")
+    ] = None,
+) -> None:
+    """Score runs in the layout of the paper's Table 2, with paired clustered bootstrap intervals and plots."""
+    write_report(runs, out or runs[0].parent / "report", reference, cases)
+
+
+def write_report(paths: list[Path], out: Path, reference: str | None, cases: str | None) -> None:
+    """Read runs, write the report folder, print its table."""
+    runs = [Run(path) for path in paths if path.name != "report"]
+    if not runs:
+        raise ConfigError("no run folder was given")
+    loaded = _cases_of(runs, cases)
+    built = build_report(
+        runs,
+        reference,
+        out,
+        case_set=loaded.case_set if loaded else None,
+        targets=loaded.targets if loaded else None,
+    )
+    console = Console()
+    console.print(render_table(built))
+    console.print(f"Report: {out / 'report.md'}; plots: {out / 'frontier.png'}", highlight=False, soft_wrap=True)
+
+
+def _cases_of(runs: list[Run], cases: str | None) -> LoadedCases | None:
+    """The case set for the plan plot. One that moved is no obstacle to a report; a wrong one given by name is."""
+    config = runs[0].config
+    try:
+        loaded = load_cases(cases or config.case_source)
+    except DataError:
+        if cases is not None:
+            raise
+        return None
+    if loaded.case_set.fingerprint != config.fingerprint:
+        if cases is not None:
+            raise ConfigError(f"the runs were made on another case set than {cases} (fingerprints differ)")
+        return None
+    return loaded

@@ -1,0 +1,242 @@
+"""One EIA-930 file to hourly values: the official six-month balance files and wide tables.
+
+Both layouts label the END of an hour; what leaves this module labels its START.
+"""
+
+import csv
+import gzip
+import hashlib
+import io
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from castgym.data.errors import DataError
+
+AUTHORITY = "Balancing Authority"
+UTC_END = "UTC Time at End of Hour"
+LOCAL_END = "Local Time at End of Hour"
+DEMAND = "Demand (MW)"
+IMPUTED = "Demand (MW) (Imputed)"
+ADJUSTED = "Demand (MW) (Adjusted)"
+OFFICIAL_COLUMNS = (AUTHORITY, UTC_END, DEMAND, IMPUTED, ADJUSTED)
+OFFICIAL_TIME = "%m/%d/%Y %I:%M:%S %p"
+"""Such as `01/01/2021 8:00:00 AM`; leading zeros may be left out."""
+
+WIDE_END = "utc_hour_ending"
+
+ABSENT, KNOWN, IMPUTED_VALUE, ADJUSTED_VALUE, CONFLICT = range(5)
+"""Marks of an hour; only `KNOWN` values may be used."""
+
+_HOUR = pd.Timedelta("1h")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HourlyFile:
+    """What one file says.
+
+    Attributes:
+        name: file name without folder.
+        sha256: hash of the file's bytes.
+        start: start of the first hour, UTC.
+        series: authorities.
+        values: reported demand in MW, shape (T, N), NaN where absent.
+        marks: `ABSENT`, `KNOWN`, ... of each value, int8, shape (T, N).
+    """
+
+    name: str
+    sha256: str
+    start: pd.Timestamp
+    series: tuple[str, ...]
+    values: NDArray[np.float64]
+    marks: NDArray[np.int8]
+
+
+def read_file(path: Path) -> HourlyFile:
+    """Read a file of either layout, plain or gzip-compressed; the header tells which.
+
+    Raises:
+        DataError: it is no such file; the message says what was expected and found.
+    """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: name the files in it, such as {path / 'EIA930_BALANCE_2023_Jan_Jun.csv'}")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    digest = hashlib.sha256(content).hexdigest()
+    text = _plain(path, content)
+    read = _wide if _is_wide(path, text) else _official
+    return HourlyFile(path.name, digest, *read(path, text))
+
+
+def _plain(path: Path, content: bytes) -> bytes:
+    if not content:
+        raise DataError(f"{path} is empty: expected an EIA-930 CSV file")
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError) as error:
+            raise DataError(f"{path} is a damaged gzip file: {error}; download it again") from error
+    if b"\0" in content[:4096]:
+        raise DataError(
+            f"{path} is no CSV text (it holds zero bytes, as .xlsx, .zip and UTF-16 files do); save it as CSV, UTF-8"
+        )
+    return content
+
+
+def _is_wide(path: Path, text: bytes) -> bool:
+    """Tell the layouts apart by the header.
+
+    Raises:
+        DataError: the header is of neither.
+    """
+    line = text.split(b"\n", 1)[0]
+    try:
+        header = next(csv.reader([line.decode("utf-8-sig").rstrip("\r")]), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: expected a CSV header in UTF-8: {error}") from error
+    if repeated := sorted(name for name, count in Counter(header).items() if count > 1):
+        raise DataError(f"{path}: expected each column once, found {', '.join(map(repr, repeated))} repeated")
+    if header and header[0] == WIDE_END:
+        if len(header) < 2:
+            raise DataError(f"{path}: expected a column for each authority after {WIDE_END!r}, found none")
+        return True
+    if missing := [column for column in OFFICIAL_COLUMNS if column not in header]:
+        hint = ""
+        if UTC_END in missing and LOCAL_END in header:
+            hint = "; local times alone are ambiguous when clocks change: use the file that has the UTC column too"
+        raise DataError(
+            f"{path}: missing column(s) {', '.join(map(repr, missing))}; found {', '.join(map(repr, header[:8]))}"
+            f"{', ...' if len(header) > 8 else ''}. Expected an official balance file (EIA930_BALANCE_*.csv) or a wide "
+            f"table that begins with {WIDE_END!r}{hint}"
+        )
+    return False
+
+
+def _official(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], NDArray[np.float64], NDArray[np.int8]]:
+    rows = _read_csv(path, text, usecols=list(OFFICIAL_COLUMNS), dtype={AUTHORITY: "category", UTC_END: "category"})
+    if rows.empty:
+        raise DataError(f"{path} has a header but no rows")
+    if rows[[AUTHORITY, UTC_END]].isna().to_numpy().any():
+        line = int(rows[[AUTHORITY, UTC_END]].isna().any(axis=1).to_numpy().argmax()) + 2
+        raise DataError(f"{path}, line {line}: expected a balancing authority and a UTC time in every row")
+    ends = _times(path, rows[UTC_END].cat.categories, OFFICIAL_TIME)
+    start = ends.min() - _HOUR
+    hour = ((ends - ends.min()) // _HOUR).to_numpy()[rows[UTC_END].cat.codes.to_numpy()]
+    series = tuple(str(name) for name in rows[AUTHORITY].cat.categories)
+    column = rows[AUTHORITY].cat.codes.to_numpy().astype(np.int64)
+    demand, imputed, adjusted = (_numbers(path, rows[name]) for name in (DEMAND, IMPUTED, ADJUSTED))
+    marks = np.full(len(rows), KNOWN, dtype=np.int8)
+    marks[~np.isnan(adjusted) & (adjusted != demand)] = ADJUSTED_VALUE
+    marks[~np.isnan(imputed)] = IMPUTED_VALUE
+    marks[np.isnan(demand)] = ABSENT
+    shape = (int(hour.max()) + 1, len(series))
+    values, table = _scatter(hour * shape[1] + column, demand, marks, shape)
+    _refuse_local_time(path, start, table)
+    return start, series, values, table
+
+
+def _scatter(
+    cell: NDArray[np.int64], demand: NDArray[np.float64], marks: NDArray[np.int8], shape: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    """Rows to a table; rows for the same cell must agree, else the cell is a conflict."""
+    values = np.full(shape[0] * shape[1], np.nan)
+    table = np.zeros(shape[0] * shape[1], dtype=np.int8)
+    values[cell], table[cell] = demand, marks
+    repeated = np.bincount(cell, minlength=len(values))[cell] > 1
+    differs = repeated & ((marks != table[cell]) | ~_equal(demand, values[cell]))
+    table[cell[differs]] = CONFLICT
+    return values.reshape(shape), table.reshape(shape)
+
+
+def _wide(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], NDArray[np.float64], NDArray[np.int8]]:
+    rows = _read_csv(path, text, dtype={WIDE_END: "str"})
+    if rows.empty:
+        raise DataError(f"{path} has a header but no rows")
+    ends = _times(path, pd.Index(rows[WIDE_END]), "ISO8601")
+    step = np.diff(ends.as_unit("s").asi8)
+    if (wrong := np.flatnonzero(step != 3600)).size:
+        before, after = ends[wrong[0]], ends[wrong[0] + 1]
+        raise DataError(
+            f"{path}: expected consecutive hours in {WIDE_END!r}, found {before:%Y-%m-%d %H:%M} followed by "
+            f"{after:%Y-%m-%d %H:%M}: keep the row of an unknown hour and leave its cells empty; a missing hour in "
+            "March and a repeated one in November mean local times, which are not UTC"
+        )
+    series = tuple(str(name) for name in rows.columns[1:])
+    values = np.column_stack([_numbers(path, rows[name]) for name in rows.columns[1:]])
+    marks = np.where(np.isnan(values), ABSENT, KNOWN).astype(np.int8)
+    return ends[0] - _HOUR, series, values, marks
+
+
+def _read_csv(path: Path, text: bytes, **options: object) -> pd.DataFrame:
+    try:
+        table: pd.DataFrame = pd.read_csv(  # type: ignore[call-overload]
+            io.BytesIO(text), encoding="utf-8-sig", thousands=",", low_memory=False, **options
+        )
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected UTF-8 text: {error}; save the file as CSV, UTF-8") from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
+        raise DataError(f"{path}: expected a CSV table: {error}") from error
+    return table
+
+
+def _times(path: Path, texts: pd.Index, layout: str) -> pd.DatetimeIndex:
+    """Parse the distinct ends of hours.
+
+    Raises:
+        DataError: one has another format or is not a full hour.
+    """
+    times = pd.DatetimeIndex(pd.to_datetime(texts, format=layout, utc=True, errors="coerce"))
+    if times.isna().any():
+        expected = "MM/DD/YYYY HH:MM:SS AM" if layout == OFFICIAL_TIME else "YYYY-MM-DD HH:MM:SS"
+        found = texts[int(times.isna().argmax())]
+        raise DataError(f"{path}: expected the UTC end of an hour as {expected}, found {found!r}")
+    if (uneven := times != times.floor("h")).any():
+        raise DataError(f"{path}: expected full hours, found {texts[int(uneven.argmax())]!r}")
+    return times
+
+
+def _numbers(path: Path, column: pd.Series) -> NDArray[np.float64]:
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        numbers = pd.to_numeric(column.astype("str").str.replace(",", ""), errors="coerce")
+        wrong = (numbers.isna() & column.notna()).to_numpy()
+        if wrong.any():
+            line = int(wrong.argmax()) + 2
+            raise DataError(
+                f"{path}, line {line}, column {column.name!r}: expected a number of MW or an empty cell, found "
+                f"{column.iloc[line - 2]!r}"
+            )
+        column = numbers
+    values = column.to_numpy(dtype=np.float64, copy=True)
+    if np.isinf(values).any():
+        raise DataError(f"{path}, line {int(np.isinf(values).argmax()) + 2}: expected finite MW, found infinity")
+    return values
+
+
+def _refuse_local_time(path: Path, start: pd.Timestamp, marks: NDArray[np.int8]) -> None:
+    """Refuse a file whose "UTC" hours skip or repeat where United States clocks change.
+
+    In local time the hour that ends at 03:00 on the second Sunday of March exists for no authority, and the one that
+    ends at 02:00 on the first Sunday of November has two different values for most.
+    """
+    ends = pd.date_range(start + _HOUR, periods=len(marks), freq="h")
+    sunday = ends.day_of_week == 6
+    spring = sunday & (ends.month == 3) & (ends.day >= 8) & (ends.day <= 14) & (ends.hour == 3)
+    autumn = sunday & (ends.month == 11) & (ends.day <= 7) & (ends.hour == 2)
+    skipped = (marks[spring] == ABSENT).all(axis=1) & (marks[np.roll(spring, 1)] != ABSENT).any(axis=1)
+    repeated = (marks[autumn] == CONFLICT).mean(axis=1) > 0.5
+    if skipped.any() or repeated.any():
+        raise DataError(
+            f"{path}: the times in {UTC_END!r} skip or repeat an hour where clocks change, so they are local times; "
+            "use the official file, whose column is in UTC"
+        )
+
+
+def _equal(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.bool_]:
+    equal: NDArray[np.bool_] = (left == right) | (np.isnan(left) & np.isnan(right))
+    return equal

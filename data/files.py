@@ -1,0 +1,103 @@
+"""Files that are never half-written: atomic writes, canonical JSON and content hashes."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from castgym.data.errors import DataError
+
+
+def canonical_json(value: Any) -> str:
+    """Serialise to JSON with sorted keys and no spaces, so that equal values give equal text.
+
+    Args:
+        value: JSON-able value; NaN and infinities are refused.
+
+    Returns:
+        One line of ASCII text.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def sha256_hex(*parts: bytes) -> str:
+    """Hash byte strings, each prefixed by its length so that a moved border changes the digest."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: the file is missing, is not UTF-8 or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(f"expected a file {path}, found none") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, OSError) as error:
+        raise DataError(f"expected JSON text (UTF-8) in {path}: {error}") from error
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """Write a text file under a temporary name, sync it, then rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)  # mkstemp gives 0600, which other users of a shared folder cannot read
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Write an indented JSON file atomically."""
+    write_text_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+@contextmanager
+def folder_atomic(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Fill a temporary sibling folder and rename it to `path` only when the block succeeds.
+
+    Args:
+        path: the folder to create.
+        overwrite: replace an existing folder; otherwise an existing one is an error.
+
+    Yields:
+        The temporary folder to write into.
+
+    Raises:
+        DataError: `path` exists and `overwrite` is false.
+    """
+    path = path.resolve()
+    if path.exists() and not overwrite:
+        raise DataError(f"{path} exists already: choose another folder, or pass --overwrite to replace it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        temporary.chmod(0o755)
+        yield temporary
+        if path.exists():
+            retired = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
+            path.rename(retired / path.name)
+            temporary.rename(path)
+            shutil.rmtree(retired, ignore_errors=True)
+        else:
+            temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

@@ -1,0 +1,103 @@
+"""Finding case sets by name: the embedded one, built once and cached, or a folder."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from castgym.data.builder import BuiltCases, exclusions_csv
+from castgym.data.errors import DataError
+from castgym.data.schema import CaseSet, TargetStore
+from castgym.data.simulate import simulated_cases
+from castgym.data.store import load_case_set, load_targets, save_case_set
+from castgym.data.tariff import OFFLINE_TARIFF, Tariff
+from castgym.tools.planning.calibration import finish_case_set
+
+EMBEDDED = "embedded"
+"""Name of the simulated case set that needs no file and no network."""
+
+OFFLINE_MODELS = ("seasonal_empirical", "fracast")
+"""Forecasters that run without network, sold in the case sets that castgym builds."""
+
+CACHE_VARIABLE = "CASTGYM_CACHE"
+"""Environment variable that names the cache folder."""
+
+_SIMULATOR_VERSION = 1
+"""Raised when the simulator's output changes, so that old caches are left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCases:
+    """A case set together with its truth, for scorers.
+
+    Attributes:
+        case_set: the visible part.
+        targets: the truth.
+        source: the name or folder that it was loaded from.
+    """
+
+    case_set: CaseSet
+    targets: TargetStore
+    source: str
+
+
+def cache_folder() -> Path:
+    """Where built case sets are kept: `$CASTGYM_CACHE`, or the user's cache folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("castgym"))
+
+
+def write_built(
+    path: Path,
+    built: BuiltCases,
+    *,
+    overwrite: bool = False,
+    tariff: Tariff = OFFLINE_TARIFF,
+    models: tuple[str, ...] = OFFLINE_MODELS,
+) -> CaseSet:
+    """Calibrate sigma and save a builder's cases as a case set folder.
+
+    Args:
+        path: folder to create.
+        built: cases and targets.
+        overwrite: replace an existing folder.
+        tariff: rates and budget.
+        models: forecasters that agents may buy.
+
+    Returns:
+        The case set.
+
+    Raises:
+        DataError: the folder exists, or no calibration case is left in a domain.
+    """
+    case_set = finish_case_set(built, tariff, models)
+    save_case_set(path, case_set, built.targets, exclusions=exclusions_csv(built), overwrite=overwrite)
+    return case_set
+
+
+def load_cases(source: str | Path = EMBEDDED) -> LoadedCases:
+    """Load a case set and its targets.
+
+    Args:
+        source: `embedded`, or a case set folder.
+
+    Raises:
+        DataError: the folder is no case set or was damaged.
+    """
+    if str(source) == EMBEDDED:
+        path = cache_folder() / f"simulated-v{_SIMULATOR_VERSION}-seed0"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.is_dir():
+                write_built(path, simulated_cases(seed=0))
+            try:
+                case_set = load_case_set(path)
+                return LoadedCases(case_set, load_targets(path, case_set), EMBEDDED)
+            except DataError:  # a damaged cache is rebuilt: it holds nothing that the seed does not
+                write_built(path, simulated_cases(seed=0), overwrite=True)
+                case_set = load_case_set(path)
+                return LoadedCases(case_set, load_targets(path, case_set), EMBEDDED)
+    path = Path(source)
+    case_set = load_case_set(path)
+    return LoadedCases(case_set, load_targets(path, case_set), str(path.resolve()))

@@ -1,0 +1,330 @@
+"""The episode: a case, tools with prices, a structured memory and one committed decision.
+
+Everything else (Gymnasium, evaluators, servers) drives an `Episode`. It is deterministic given case and actions, it
+holds no target, and its state can be saved at any step and continued in another process.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from castgym.data.errors import ConfigError, DataError
+from castgym.data.schema import Case, CaseSet
+from castgym.data.tariff import Tariff
+from castgym.envs.answers import read_plan_answer, read_submission
+from castgym.envs.memory import CallRecord, Memory
+from castgym.envs.outcomes import Outcome
+from castgym.envs.prompts import AnswerForm, Prompt, PromptMode, memory_text, system_text, task_facts, task_text
+from castgym.tools.calls import ToolCall, parse_response
+from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
+from castgym.tools.fwbench import FWBenchTools, Plan
+from castgym.tools.ledger import Ledger
+from castgym.tools.planning.contract import CapacityContract
+from castgym.tools.toolbox import ToolResult
+
+MAX_CALLS = 12
+"""Tool calls of an episode (protocol, tools)."""
+
+MAX_RESPONSE_TOKENS = 16_384
+"""Output tokens of a response (protocol, tools)."""
+
+FREE_MODELS = ("seasonal_empirical",)
+"""Models that the pool `no_tsfm` keeps: they are no time-series foundation models."""
+
+POOLS = ("full", "no_tsfm")
+
+
+def pool_models(models: Sequence[str], pool: str) -> tuple[str, ...]:
+    """The forecasters that a pool sells.
+
+    Args:
+        models: those of the case set.
+        pool: `full`, or `no_tsfm` to remove the time-series foundation models.
+
+    Raises:
+        ConfigError: the pool is unknown.
+    """
+    if pool not in POOLS:
+        raise ConfigError(f"expected pool to be one of {POOLS}, found {pool!r}")
+    return tuple(name for name in models if pool == "full" or name in FREE_MODELS)
+
+
+Response = str | Mapping[str, Any] | ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeConfig:
+    """Conditions under which an episode runs.
+
+    Attributes:
+        sigma: scale of the excess loss in the case's domain, stated in the prompt.
+        tariff: rates and budget.
+        models: forecasters that may be bought.
+        prompt_mode: `memory` or `chat`.
+        answer_form: `decisions` (official) or `plan`.
+        max_calls: tool calls before the budget is exhausted.
+        max_response_tokens: tokens of a response; a longer one is cut by whoever generates it and ends the episode.
+        count_tokens: counts a response's tokens; without it only a response marked as cut counts as too long.
+    """
+
+    sigma: float
+    tariff: Tariff
+    models: tuple[str, ...]
+    prompt_mode: PromptMode = "memory"
+    answer_form: AnswerForm = "decisions"
+    max_calls: int = MAX_CALLS
+    max_response_tokens: int = MAX_RESPONSE_TOKENS
+    count_tokens: Callable[[str], int] | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("prompt_mode", PromptMode), ("answer_form", AnswerForm)):
+            if getattr(self, name) not in get_args(allowed):
+                raise ConfigError(f"expected {name} to be one of {get_args(allowed)}, found {getattr(self, name)!r}")
+        if self.max_calls < 0 or self.max_response_tokens < 1:
+            raise ConfigError("expected max_calls >= 0 and max_response_tokens >= 1")
+
+    @classmethod
+    def of(cls, case_set: CaseSet, case: Case, pool: str = "full", **conditions: Any) -> "EpisodeConfig":
+        """The conditions that a case set states for one of its cases.
+
+        Args:
+            case_set: sigma, tariff and models.
+            case: the case.
+            pool: `full`, or `no_tsfm` to remove the time-series foundation models.
+            conditions: further fields.
+
+        Raises:
+            ConfigError: the pool is unknown.
+        """
+        return cls(case_set.sigma[case.domain], case_set.tariff, pool_models(case_set.models, pool), **conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What an action led to.
+
+    Attributes:
+        result: the tool's result, where a tool ran or refused.
+        outcome: how the episode ended, `None` while it goes on.
+        submission: the committed answer as JSON, `None` where there is none.
+        rejection: why the final text was not read as an answer, a named reason.
+    """
+
+    result: ToolResult | None = None
+    outcome: Outcome | None = None
+    submission: Mapping[str, Any] | None = None
+    rejection: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """The episode has ended."""
+        return self.outcome is not None
+
+
+class Episode:
+    """One case, from the first prompt to the committed decision.
+
+    Args:
+        case: what the agent may know.
+        config: conditions.
+        pool: forecasters; the process's own by default.
+        ledger_path: journal of charges on disk; without it the ledger lives in memory.
+    """
+
+    def __init__(
+        self, case: Case, config: EpisodeConfig, pool: ForecasterPool | None = None, ledger_path: Path | None = None
+    ) -> None:
+        self.case = case
+        self.config = config
+        self.end = Transition()
+        self._memory = Memory()
+        self._chat: list[dict[str, Any]] = []
+        self._ledger = Ledger(config.tariff, ledger_path)
+        self._pool = pool or shared_pool()
+        self._task = task_facts(case, config.tariff, config.sigma, config.models, config.max_calls)
+        self._system = system_text(self._task, config.answer_form)
+        self._task_text = task_text(self._task)
+        self._last_plan: str | None = None
+        self._toolbox = FWBenchTools(case, self._ledger, self._pool, config.models, self._keep_plan).toolbox()
+
+    @property
+    def memory(self) -> Memory:
+        """A copy of the structured memory."""
+        return self._memory.copy()
+
+    @property
+    def spent(self) -> int:
+        """Credits charged so far."""
+        return self._ledger.spent
+
+    @property
+    def done(self) -> bool:
+        """The episode has ended."""
+        return self.end.done
+
+    def observe(self) -> Prompt:
+        """The prompt of the next response."""
+        messages: list[Mapping[str, Any]] = [{"role": "system", "content": self._system}]
+        if self.config.prompt_mode == "chat":
+            messages += [{"role": "user", "content": self._task_text}, *copy.deepcopy(self._chat)]
+        else:
+            memory = memory_text(self._memory, self._task, self.spent)
+            messages.append({"role": "user", "content": f"{self._task_text}\n\n{memory}"})
+        return Prompt(tuple(messages), self._toolbox.schemas, self._task, self.memory)
+
+    def act(self, response: Response, *, truncated: bool = False) -> Transition:
+        """Take a response: run its tool call, or commit its answer.
+
+        Args:
+            response: text, an OpenAI chat message, or one structured call.
+            truncated: the response was cut at the token limit.
+
+        Returns:
+            What happened. What the policy did wrong is part of it and never an exception.
+
+        Raises:
+            ConfigError: the episode has ended.
+            InfrastructureError: a forecaster's package or weights are missing; nothing was charged.
+        """
+        if self.done:
+            raise ConfigError(f"the episode of {self.case.case_id} has ended ({self.end.outcome}): start another")
+        if truncated or self._too_long(response):
+            return self._finish(Transition(outcome="truncated"))
+        if isinstance(response, ToolCall):
+            return self._call((response,), (), _as_message(response))
+        parsed = parse_response(response)
+        message = {"role": "assistant", "content": response} if isinstance(response, str) else dict(response)
+        if parsed.is_answer:
+            return self._commit(parsed.text)
+        return self._call(parsed.calls, parsed.errors, message)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a later process needs to continue, as JSON."""
+        return {
+            "case_id": self.case.case_id,
+            "memory": self._memory.to_json(),
+            "chat": copy.deepcopy(self._chat),
+            "charges": self._ledger.to_json(),
+            "end": {
+                "outcome": self.end.outcome,
+                "submission": self.end.submission,
+                "rejection": self.end.rejection,
+            },
+        }
+
+    @classmethod
+    def from_state(
+        cls,
+        state: Mapping[str, Any],
+        case: Case,
+        config: EpisodeConfig,
+        pool: ForecasterPool | None = None,
+        ledger_path: Path | None = None,
+    ) -> "Episode":
+        """Continue a saved episode.
+
+        Raises:
+            DataError: the state is damaged or belongs to another case.
+        """
+        try:
+            if state["case_id"] != case.case_id:
+                raise DataError(f"the state belongs to case {state['case_id']}, not to {case.case_id}")
+            episode = cls(case, config, pool)
+            episode._memory = Memory.from_json(state["memory"])
+            episode._chat = copy.deepcopy(list(state["chat"]))
+            episode._ledger = Ledger.from_json(config.tariff, state["charges"], ledger_path)
+            episode.end = Transition(**state["end"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"not a saved episode: {error!r}") from error
+        episode._toolbox = FWBenchTools(
+            case, episode._ledger, episode._pool, config.models, episode._keep_plan
+        ).toolbox()
+        return episode
+
+    def _call(self, calls: Sequence[ToolCall], errors: Sequence[Any], message: dict[str, Any]) -> Transition:
+        if len(self._memory.calls) >= self.config.max_calls:
+            return self._finish(Transition(outcome="budget_exhausted", rejection="call_limit_exceeded"))
+        spent, self._last_plan = self.spent, None
+        if errors:
+            result = _fault(errors[0].kind, errors[0].detail)
+        elif len(calls) > 1:
+            result = _fault("parallel_calls", f"expected one tool call in a response, found {len(calls)}; none was run")
+        else:
+            result = self._toolbox.call(calls[0].name, calls[0].arguments)
+        record = CallRecord(
+            result.tool, result.arguments, result.content, result.error, self.spent - spent, self._last_plan
+        )
+        self._memory.calls.append(record)
+        self._extend_chat(message, calls, errors, result)
+        return Transition(result=result)
+
+    def _extend_chat(
+        self, message: dict[str, Any], calls: Sequence[ToolCall], errors: Sequence[Any], result: ToolResult
+    ) -> None:
+        """Append the response as it was and an answer to each of its calls."""
+        self._chat.append({**copy.deepcopy(message), "role": "assistant"})
+        ids = [item.call_id for item in (*calls, *errors) if item.call_id is not None] or [None]
+        for call_id in ids:
+            reply: dict[str, Any] = {"role": "tool", "content": json.dumps(result.content)}
+            if call_id is not None:
+                reply["tool_call_id"] = call_id
+            self._chat.append(reply)
+
+    def _commit(self, text: str) -> Transition:
+        contract = CapacityContract.of(self.case)
+        submission: Mapping[str, Any] | None
+        rejection: str | None
+        if self.config.answer_form == "decisions":
+            submission, _, rejection = read_submission(text, contract.block_ids)
+        else:
+            submission, rejection = self._read_plan(text, contract)
+        if submission is None:
+            return self._finish(Transition(outcome="invalid_submission", rejection=rejection))
+        plan, fault, _ = contract.read_plan(submission)
+        outcome: Outcome = "completed" if plan is not None else "invalid_submission"
+        return self._finish(Transition(outcome=outcome, submission=submission, rejection=fault))
+
+    def _read_plan(self, text: str, contract: CapacityContract) -> tuple[Mapping[str, Any] | None, str | None]:
+        known = [plan.plan_id for plan in self._memory.plans]
+        answer, rejection = read_plan_answer(text, known, contract.block_ids)
+        if answer is None:
+            return None, rejection
+        index = list(self._memory.plan(answer.plan).grid_index)
+        for name, steps in answer.adjust.items():
+            index[contract.block_ids.index(name)] += steps
+        if not all(0 <= value < len(contract.terms.grid) for value in index):
+            return None, "off_grid"
+        return contract.submission(index), None
+
+    def _finish(self, end: Transition) -> Transition:
+        self.end = end
+        return end
+
+    def _keep_plan(self, plan: Plan) -> str:
+        self._last_plan = self._memory.remember_plan(plan)
+        return self._last_plan
+
+    def _too_long(self, response: Response) -> bool:
+        if isinstance(response, Mapping) and response.get("finish_reason") == "length":
+            return True
+        if self.config.count_tokens is None or isinstance(response, ToolCall):
+            return False
+        text = response if isinstance(response, str) else json.dumps(dict(response))
+        return self.config.count_tokens(text) > self.config.max_response_tokens
+
+
+def _fault(kind: str, message: str) -> ToolResult:
+    """The result of a call that could not be read or that broke the rule of one call a response."""
+    return ToolResult("", {}, {"error": kind, "message": message}, kind)
+
+
+def _as_message(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": json.dumps(dict(call.arguments))}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": call.call_id or "call", "type": "function", "function": function}],
+    }

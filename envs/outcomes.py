@@ -1,0 +1,13 @@
+"""How an episode can end. The policy's faults are scored; the infrastructure's are not."""
+
+from typing import Literal, get_args
+
+Outcome = Literal["completed", "invalid_submission", "budget_exhausted", "truncated", "infrastructure_error"]
+"""How an episode ended.
+
+`completed`: a feasible plan was committed. `invalid_submission`: an answer that is no feasible plan.
+`budget_exhausted`: the call limit was passed without an answer. `truncated`: a response hit the token limit.
+`infrastructure_error`: the machinery failed; never scored, never trained on.
+"""
+
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

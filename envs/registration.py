@@ -1,0 +1,32 @@
+"""Registers castgym's environments with Gymnasium, once a process."""
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+FWBENCH_ID = "FWBench-v0"
+
+
+def register_environments() -> None:
+    """Register every environment that is not registered yet."""
+    if FWBENCH_ID not in gym.registry:
+        gym.register(
+            FWBENCH_ID,
+            entry_point="castgym.envs.fwbench:FWBenchEnv",
+            vector_entry_point="castgym.envs.registration:make_fwbench_vector",
+            disable_env_checker=True,  # it warns about text observations and about rewards below -1
+        )
+
+
+def make_fwbench_vector(num_envs: int = 1, **conditions: Any) -> SyncVectorEnv:
+    """The vector environment that `gym.make_vec` builds by default.
+
+    An ended episode restarts in the same step (`AutoresetMode.SAME_STEP`): the default mode would spend a step without
+    meaning, and its reward of 0, on every restart.
+    """
+    from castgym.envs.fwbench import FWBenchEnv
+
+    return SyncVectorEnv(
+        [lambda: FWBenchEnv(**conditions) for _ in range(num_envs)], autoreset_mode=AutoresetMode.SAME_STEP
+    )

@@ -1,0 +1,308 @@
+"""Runs policies over cases: through real episodes, or by the vectorised path that gives the same rows."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import castgym
+from castgym.agents.base import Desk, Policy, submission_text
+from castgym.data.errors import InfrastructureError
+from castgym.data.files import canonical_json, sha256_hex
+from castgym.data.schema import Case, CaseSet
+from castgym.envs.casesets import LoadedCases
+from castgym.envs.episode import POOLS, Episode, EpisodeConfig
+from castgym.envs.prompts import AnswerForm, PromptMode
+from castgym.envs.scoring import Score, score_plans, score_submission
+from castgym.evaluation.rows import ResultRow
+from castgym.evaluation.runs import RunConfig, open_run
+from castgym.tools.forecasters.pool import ForecasterPool
+
+ATTEMPTS = 3
+"""Tries of an episode whose infrastructure fails, before it is left out and counted."""
+
+_BATCH = 256
+"""Cases decided together by the vectorised path, between two writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """How to evaluate.
+
+    Attributes:
+        pool: `full` or `no_tsfm`.
+        prompt_mode: `memory` or `chat`.
+        answer_form: `decisions` or `plan`.
+        repeats: episodes a case.
+        seed: base seed.
+        workers: episodes that run side by side.
+        vectorised: decide many cases at once instead of playing episodes.
+        keep_episodes: also write prompts, responses and results of every episode.
+    """
+
+    pool: str = POOLS[0]
+    prompt_mode: PromptMode = "memory"
+    answer_form: AnswerForm = "decisions"
+    repeats: int = 1
+    seed: int = 0
+    workers: int = 1
+    vectorised: bool = False
+    keep_episodes: bool = False
+
+
+def run_config(
+    policy: Policy, loaded: LoadedCases, chosen: CaseSet, selection: Mapping[str, Any], settings: EvaluationSettings
+) -> RunConfig:
+    """The configuration that keys a run folder.
+
+    Args:
+        policy: who decides.
+        loaded: the whole case set.
+        chosen: the cases to run.
+        selection: how they were chosen, JSON.
+        settings: conditions. Workers, path and kept files do not enter: they do not change a row.
+    """
+    case_ids = [case.case_id for case in chosen]
+    test_ids = [case.case_id for case in loaded.case_set if case.split == "test"]
+    return RunConfig(
+        policy=policy.name,
+        hindsight=policy.hindsight,
+        case_set=loaded.case_set.name,
+        case_source=loaded.source,
+        fingerprint=loaded.case_set.fingerprint,
+        tariff=sha256_hex(canonical_json(loaded.case_set.tariff.to_json()).encode()),
+        selection=dict(selection),
+        case_ids=sha256_hex(canonical_json(case_ids).encode()),
+        n_cases=len(case_ids),
+        whole_index=case_ids == test_ids,
+        cohort_weights=dict(loaded.case_set.cohort_weights),
+        sigma=dict(loaded.case_set.sigma),
+        budget=loaded.case_set.tariff.budget,
+        pool=settings.pool,
+        answer_form=settings.answer_form,
+        prompt_mode=settings.prompt_mode,
+        repeats=settings.repeats,
+        seed=settings.seed,
+        version=castgym.__version__,
+        options={},
+    )
+
+
+def evaluate(
+    policy: Policy,
+    loaded: LoadedCases,
+    chosen: CaseSet,
+    selection: Mapping[str, Any],
+    settings: EvaluationSettings,
+    desk: Desk,
+    folder: Path,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Run a policy over cases into a run folder, or finish the run that stands there.
+
+    Args:
+        policy: who decides.
+        loaded: the whole case set and its truth.
+        chosen: the cases to run.
+        selection: how they were chosen, JSON.
+        settings: conditions.
+        desk: prices and forecasters.
+        folder: the run folder.
+        progress: told of (finished, total) episodes.
+
+    Raises:
+        ConfigError: the folder holds another run.
+    """
+    config = run_config(policy, loaded, chosen, selection, settings)
+    with open_run(folder, config) as writer:
+        pending = writer.pending([case.case_id for case in chosen])
+        total = config.n_cases * config.repeats
+        done = total - len(pending)
+        progress(done, total)
+        for rows, episodes in _results(policy, loaded, pending, settings, desk):
+            writer.append(rows, episodes)
+            done += len(rows)
+            progress(done, total)
+
+
+_Results = Iterator[tuple[Sequence[ResultRow], Sequence[Mapping[str, Any]]]]
+
+
+def _results(
+    policy: Policy, loaded: LoadedCases, pending: Sequence[tuple[str, int]], settings: EvaluationSettings, desk: Desk
+) -> _Results:
+    if settings.vectorised:
+        for start in range(0, len(pending), _BATCH):
+            yield vectorised_rows(policy, loaded, pending[start : start + _BATCH], desk), ()
+        return
+
+    def play(item: tuple[str, int]) -> tuple[ResultRow, Mapping[str, Any]]:
+        return play_case(policy, loaded, item[0], item[1], settings, desk.pool)
+
+    for row, episode in _side_by_side(play, pending, settings.workers):
+        yield [row], [episode] if settings.keep_episodes else []
+
+
+def _side_by_side(
+    play: Callable[[tuple[str, int]], tuple[ResultRow, Mapping[str, Any]]],
+    pending: Sequence[tuple[str, int]],
+    workers: int,
+) -> Iterator[tuple[ResultRow, Mapping[str, Any]]]:
+    """Results in the order in which they end, with few episodes in flight, so that an interrupt is quick."""
+    if workers == 1:
+        yield from map(play, pending)
+        return
+    items = iter(pending)
+    with ThreadPoolExecutor(workers) as threads:
+        running: set[Future[tuple[ResultRow, Mapping[str, Any]]]] = {
+            threads.submit(play, item) for item in islice(items, 2 * workers)
+        }
+        while running:
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield future.result()
+                running |= {threads.submit(play, item) for item in islice(items, 1)}
+
+
+def play_case(
+    policy: Policy, loaded: LoadedCases, case_id: str, repeat: int, settings: EvaluationSettings, pool: ForecasterPool
+) -> tuple[ResultRow, dict[str, Any]]:
+    """Play one episode to its end and score it; the infrastructure's faults are retried, then counted.
+
+    Returns:
+        The row, and the episode's prompts, responses and state.
+    """
+    case = loaded.case_set.by_id(case_id)
+    config = EpisodeConfig.of(
+        loaded.case_set,
+        case,
+        settings.pool,
+        prompt_mode=settings.prompt_mode,
+        answer_form=settings.answer_form,
+    )
+    started = time.perf_counter()
+    fault = ""
+    for _ in range(ATTEMPTS):
+        episode, steps = Episode(case, config, pool), []
+        try:
+            while not episode.done:
+                prompt = episode.observe()
+                response = policy.act(prompt)
+                episode.act(response)
+                if settings.keep_episodes:
+                    steps.append({"messages": list(prompt.messages), "response": _response_json(response)})
+        except InfrastructureError as error:
+            fault = f"{type(error).__name__}: {error}"
+            continue
+        seconds = time.perf_counter() - started
+        score = score_submission(
+            case,
+            loaded.targets[case_id],
+            episode.end.submission,
+            spent=episode.spent,
+            sigma=loaded.case_set.sigma[case.domain],
+            budget=loaded.case_set.tariff.budget,
+            rejection=episode.end.rejection or episode.end.outcome,
+        )
+        calls = tuple(
+            {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
+            for call in episode.memory.calls
+        )
+        answer = response if isinstance(response, str) else None
+        row = _scored_row(case, repeat, episode.end.outcome or "invalid_submission", score, answer, calls, seconds)
+        return row, {"case_id": case_id, "repeat": repeat, "steps": steps, "state": episode.state()}
+    return failed_row(case, repeat, fault, time.perf_counter() - started), {"case_id": case_id, "repeat": repeat}
+
+
+def vectorised_rows(
+    policy: Policy, loaded: LoadedCases, pending: Sequence[tuple[str, int]], desk: Desk
+) -> list[ResultRow]:
+    """The rows of many episodes of a fixed policy, without playing them."""
+    started = time.perf_counter()
+    cases = [loaded.case_set.by_id(case_id) for case_id, _ in pending]
+    decisions = policy.decide(cases, desk)
+    scores = score_plans(
+        cases,
+        loaded.targets,
+        np.array([decision.grid_index for decision in decisions], dtype=np.intp),
+        [decision.credits for decision in decisions],
+        loaded.case_set.sigma,
+        loaded.case_set.tariff.budget,
+    )
+    seconds = (time.perf_counter() - started) / len(cases)
+    return [
+        _scored_row(
+            case,
+            repeat,
+            "completed",
+            score,
+            submission_text(case, decision.grid_index),
+            tuple(call.to_json() for call in decision.calls),
+            seconds,
+        )
+        for case, (_, repeat), decision, score in zip(cases, pending, decisions, scores, strict=True)
+    ]
+
+
+def failed_row(case: Case, repeat: int, error: str, seconds: float) -> ResultRow:
+    """The row of an episode that the infrastructure failed: no score."""
+    return ResultRow(
+        **_identity(case, repeat),
+        outcome="infrastructure_error",
+        valid=False,
+        fault=None,
+        loss=None,
+        floor=None,
+        credits=None,
+        R=None,
+        S=None,
+        grid_index=None,
+        answer=None,
+        calls=(),
+        seconds=seconds,
+        error=error,
+    )
+
+
+def _scored_row(
+    case: Case, repeat: int, outcome: Any, score: Score, answer: str | None, calls: Any, seconds: float
+) -> ResultRow:
+    return ResultRow(
+        **_identity(case, repeat),
+        outcome=outcome,
+        valid=score.valid,
+        fault=score.fault,
+        loss=score.loss,
+        floor=score.floor,
+        credits=score.credits,
+        R=score.R,
+        S=score.S,
+        grid_index=score.grid_index,
+        answer=answer,
+        calls=calls,
+        seconds=seconds,
+    )
+
+
+def _identity(case: Case, repeat: int) -> dict[str, Any]:
+    return {
+        "case_id": case.case_id,
+        "repeat": repeat,
+        "group_id": case.group_id,
+        "domain": case.domain,
+        "family": case.family,
+        "cohort": case.cohort,
+    }
+
+
+def _response_json(response: Any) -> Any:
+    if isinstance(response, str):
+        return response
+    if isinstance(response, Mapping):
+        return dict(response)
+    return {"name": response.name, "arguments": dict(response.arguments)}

@@ -1,0 +1,1 @@
+"""Forecasters behind one protocol, loaded lazily and cached by content."""

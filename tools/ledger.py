@@ -1,0 +1,184 @@
+"""The ledger of a case: what forecasts cost, what was spent, durable before the work starts."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from castgym.data.errors import CastgymError, DataError
+from castgym.data.tariff import Tariff
+
+ChargeStatus = Literal["charged", "settled", "backend_error"]
+
+
+class UnaffordableError(CastgymError):
+    """A request costs more than what is left; nothing ran and nothing was charged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The price of a request.
+
+    Attributes:
+        model: forecaster.
+        horizon: steps asked for.
+        context_steps: observations to be read.
+        horizon_bucket: the tariff's horizon that is charged.
+        context_bucket: the tariff's context that is charged.
+        credits: price.
+        affordable: the price is at most what is left.
+    """
+
+    model: str
+    horizon: int
+    context_steps: int
+    horizon_bucket: int
+    context_bucket: int
+    credits: int
+    affordable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One paid request. A charge that never settled (crash, time-out) keeps its credits."""
+
+    number: int
+    tool: str
+    model: str
+    horizon: int
+    context_steps: int
+    credits: int
+    status: ChargeStatus = "charged"
+
+
+class Ledger:
+    """Quotes, charges and settles the forecasts of one case.
+
+    Args:
+        tariff: rates and budget.
+        path: journal on disk (JSON lines). Each charge is synced to it before `charge` returns; an existing
+            journal is continued. Without a path the ledger lives in memory.
+
+    Raises:
+        DataError: the journal is damaged.
+    """
+
+    def __init__(self, tariff: Tariff, path: Path | None = None) -> None:
+        self._tariff = tariff
+        self._path = path
+        self._charges: list[Charge] = []
+        if path is not None and path.exists():
+            self._replay(path)
+
+    @property
+    def tariff(self) -> Tariff:
+        """Rates and budget."""
+        return self._tariff
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """All charges in their order."""
+        return tuple(self._charges)
+
+    @property
+    def spent(self) -> int:
+        """Credits charged so far."""
+        return sum(charge.credits for charge in self._charges)
+
+    @property
+    def remaining(self) -> int:
+        """Credits left."""
+        return self._tariff.budget - self.spent
+
+    def quote(self, model: str, horizon: int, context_steps: int) -> Quote:
+        """Price a request; free.
+
+        Raises:
+            ConfigError: the tariff has no rate for it.
+        """
+        rate = self._tariff.price(model, horizon, context_steps)
+        affordable = rate.credits <= self.remaining
+        return Quote(model, horizon, context_steps, rate.horizon, rate.context_steps, rate.credits, affordable)
+
+    def charge(self, quote: Quote, tool: str) -> int:
+        """Take the credits of a quote, durably, before any work starts.
+
+        Args:
+            quote: the price.
+            tool: the tool that spends it.
+
+        Returns:
+            The charge's number, for `settle`.
+
+        Raises:
+            UnaffordableError: the price is more than what is left.
+        """
+        if quote.credits > self.remaining:
+            raise UnaffordableError(
+                f"{quote.model} with horizon {quote.horizon} and context {quote.context_steps} costs {quote.credits} "
+                f"credits; {self.remaining} of {self._tariff.budget} are left"
+            )
+        charge = Charge(len(self._charges), tool, quote.model, quote.horizon, quote.context_steps, quote.credits)
+        self._append({"event": "charge", **asdict(charge)})
+        self._charges.append(charge)
+        return charge.number
+
+    def settle(self, number: int, status: Literal["settled", "backend_error"]) -> None:
+        """Note how a charged request ended. Credits stay charged either way."""
+        self._append({"event": "settle", "number": number, "status": status})
+        self._charges[number] = replace(self._charges[number], status=status)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """All charges, for an episode's state."""
+        return [asdict(charge) for charge in self._charges]
+
+    @classmethod
+    def from_json(cls, tariff: Tariff, charges: Sequence[Mapping[str, Any]], path: Path | None = None) -> "Ledger":
+        """Rebuild a ledger from `to_json`.
+
+        With a path, the journal must tell the same story; an empty one is written anew.
+
+        Raises:
+            DataError: a charge is invalid, or the journal has other charges.
+        """
+        ledger = cls(tariff, path)
+        try:
+            saved = [Charge(**charge) for charge in charges]
+        except TypeError as error:
+            raise DataError(f"invalid saved charges: {error}") from error
+        if ledger._charges and ledger._charges != saved:
+            raise DataError(f"the journal {path} has other charges than the saved state; use the state it belongs to")
+        if not ledger._charges:
+            for charge in saved:
+                ledger._append({"event": "charge", **asdict(charge)})
+        ledger._charges = saved
+        return ledger
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _replay(self, path: Path) -> None:
+        content = path.read_bytes()
+        complete = content.rfind(b"\n") + 1
+        if complete < len(content):
+            # A crash cut the last line, so its charge was never confirmed and its work never started.
+            with path.open("r+b") as stream:
+                stream.truncate(complete)
+        try:
+            for line in content[:complete].splitlines():
+                entry = json.loads(line)
+                event = entry.pop("event")
+                if event == "charge":
+                    self._charges.append(Charge(**entry))
+                else:
+                    self._charges[entry["number"]] = replace(self._charges[entry["number"]], status=entry["status"])
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise DataError(f"the ledger journal {path} is damaged: {error!r}; restore or remove it") from error

@@ -1,0 +1,1 @@
+"""Planning: the capacity contract, the exact optimiser and the classical distributions."""
