@@ -78,9 +78,8 @@ class BacktestSelector(Policy):
             turned = np.roll(contracts.priority, (offset - int(origin)) % TARGET_HOURS, axis=1)
             window = ContractBatch(contracts.terms, turned, contracts.scale)
             demand = history[:, origin : origin + TARGET_HOURS]
-            for number, method in enumerate(methods):
-                plans, _ = window.plan(classical_batch(method, history[:, :origin], int(origin)))
-                losses[number] += window.realized_loss(plans, demand)
+            plans = [window.plan(classical_batch(method, history[:, :origin], int(origin)))[0] for method in methods]
+            losses += window.realized_losses(np.stack(plans), demand)
         return [methods[number] for number in losses.argmin(axis=0)]
 
 

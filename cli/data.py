@@ -1,5 +1,6 @@
 """`castgym data`: build case sets and look at them."""
 
+from calendar import monthrange
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from castgym.data.builder import BuiltCases, summary
-from castgym.data.eia930 import eia930_cases
+from castgym.data.cohorts import FAMILIES, Cohort
+from castgym.data.eia930 import COHORTS, eia930_cases
 from castgym.data.errors import ConfigError
+from castgym.data.schema import Family
 from castgym.data.simulate import simulated_cases
 from castgym.envs.casesets import load_cases, write_built
 
@@ -35,13 +38,50 @@ def eia930(
     files: Annotated[list[Path], typer.Argument(help="EIA-930 balance files or wide tables, plain or gzip.")],
     out: Out,
     test_year: Annotated[int | None, typer.Option(help="Year of the test cohorts; the latest by default.")] = None,
-    authority: Annotated[
-        list[str] | None, typer.Option(help="Balancing authority to keep; repeat. Default all.")
+    cohort: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Test cohort as MONTH:DAY,DAY or MONTH:all (decision dates); repeat. Default the protocol's."
+        ),
     ] = None,
+    lead: Annotated[list[str] | None, typer.Option(help="day_ahead or week_ahead; repeat. Default both.")] = None,
+    authority: Annotated[list[str] | None, typer.Option(help="Balancing authority; repeat. Default all.")] = None,
+    train_stride: Annotated[int, typer.Option(min=1, help="Days between train decisions.")] = 3,
     overwrite: Overwrite = False,
 ) -> None:
     """Cut cases from EIA-930 hourly demand."""
-    _write(out, eia930_cases(files, test_year=test_year, authorities=authority), overwrite)
+    built = eia930_cases(
+        files,
+        test_year=test_year,
+        cohorts=tuple(map(_cohort, cohort)) if cohort else COHORTS,
+        families=tuple(map(_family, lead)) if lead else FAMILIES,
+        authorities=authority,
+        train_stride=train_stride,
+    )
+    _write(out, built, overwrite)
+
+
+def _cohort(text: str) -> Cohort:
+    """Read `7:1,9,17,25` or `7:all`. Cohorts given so weigh the same."""
+    month_text, _, days_text = text.partition(":")
+    try:
+        month = int(month_text)
+        if not 1 <= month <= 12:
+            raise ValueError(f"no month {month}")
+        last = monthrange(2001, month)[1]
+        days = tuple(range(1, last + 1)) if days_text == "all" else tuple(sorted(map(int, days_text.split(","))))
+        if not days or len(set(days)) < len(days) or not 1 <= days[0] <= days[-1] <= last:
+            raise ValueError(f"days must be different ones from 1 to {last}")
+    except ValueError as error:
+        raise ConfigError(f"expected a cohort such as 7:1,9,17,25 or 7:all, found {text!r} ({error})") from error
+    return Cohort("electricity", month, days, 1.0)
+
+
+def _family(text: str) -> Family:
+    for family in FAMILIES:
+        if text == family:
+            return family
+    raise ConfigError(f"expected a lead of {', '.join(FAMILIES)}, found {text!r}")
 
 
 @app.command()

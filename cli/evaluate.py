@@ -1,6 +1,7 @@
 """`castgym evaluate`: run policies over a case set into resumable run folders."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -71,13 +72,8 @@ def select_cases(
     Raises:
         ConfigError: nothing is left, or a cohort or family is unknown.
     """
-    known = {"cohort": {case.cohort for case in case_set}, "family": {case.family for case in case_set}}
-    for name, given in (("cohort", cohorts), ("family", families)):
-        unknown = sorted(set(given or ()) - known[name])
-        if unknown:
-            raise ConfigError(
-                f"no {name} {', '.join(unknown)} in {case_set.name}; it has {', '.join(sorted(known[name]))}"
-            )
+    _check_known("cohort", cohorts, {case.cohort for case in case_set}, case_set.name)
+    _check_known("family", families, {case.family for case in case_set}, case_set.name)
 
     def wanted(case: Case) -> bool:
         return (
@@ -92,6 +88,22 @@ def select_cases(
         chosen = chosen.where(lambda case: case.case_id in kept)
     selection = {"split": split, "cohorts": cohorts or None, "families": families or None, "limit": limit}
     return chosen, selection
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command with a word about what is saved, not with a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what is finished is saved, and the same command continues it", err=True)
+        raise typer.Exit(130) from None
+
+
+def _check_known(what: str, given: Sequence[str] | None, known: Collection[str], name: str) -> None:
+    unknown = sorted(set(given or ()) - set(known))
+    if unknown:
+        raise ConfigError(f"no {what} {', '.join(unknown)} in {name}; it has {', '.join(sorted(known))}")
 
 
 def evaluate_policies(
@@ -118,7 +130,7 @@ def evaluate_policies(
         TimeRemainingColumn(),
     )
     folders = []
-    with Progress(*columns) as progress:
+    with Progress(*columns) as progress, _interruptible():
         for policy in policies:
             task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
             path = folder / policy.name

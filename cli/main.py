@@ -47,7 +47,7 @@ _add_commands()
 
 
 def run() -> None:
-    """Run the command line. A `CastgymError` prints its message and exits with code 2; Ctrl-C exits with 130."""
+    """Run the command line. A `CastgymError` prints its message and exits with code 2."""
     # Small models run side by side in threads; several threads inside each would only get in each other's way.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
@@ -55,6 +55,3 @@ def run() -> None:
     except CastgymError as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted: what is finished is saved; the same command continues it", err=True)
-        sys.exit(130)

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from castgym.data.errors import ConfigError, DataError
 from castgym.envs.casesets import LoadedCases, load_cases
-from castgym.evaluation.report import build_report, render_table
 from castgym.evaluation.runs import Run
 
 
@@ -28,6 +27,9 @@ def report(
 
 def write_report(paths: list[Path], out: Path, reference: str | None, cases: str | None) -> None:
     """Read runs, write the report folder, print its table."""
+    # Here and not above: plotting takes a second to import, and every other command starts without it.
+    from castgym.evaluation.report import build_report, render_table
+
     runs = [Run(path) for path in paths if path.name != "report"]
     if not runs:
         raise ConfigError("no run folder was given")

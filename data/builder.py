@@ -112,8 +112,7 @@ def build_cases(
     check_demand(demand)
     if missing := [str(column) for column in demand.columns if column not in domains]:
         raise ConfigError(f"expected a domain for every column, found none for {', '.join(missing)}")
-    cases: list[tuple[int, Case]] = []
-    targets: list[Target] = []
+    kept: list[tuple[int, Case, Target]] = []
     exclusions: list[tuple[int, Exclusion]] = []
     for domain in dict.fromkeys(decision.domain for decision in decisions):
         table = demand[[column for column in demand.columns if domains[column] == domain]]
@@ -123,13 +122,11 @@ def build_cases(
                 if isinstance(row, Exclusion):
                     exclusions.append((number, row))
                 else:
-                    cases.append((number, row[0]))
-                    targets.append(row[1])
-    cases.sort(key=lambda numbered: numbered[0])
+                    kept.append((number, *row))
+    kept.sort(key=lambda numbered: numbered[0])
     exclusions.sort(key=lambda numbered: numbered[0])
-    return _collect(
-        name, tuple(case for _, case in cases), targets, tuple(row for _, row in exclusions), source, cohorts
-    )
+    cases, targets = [case for _, case, _ in kept], [target for _, _, target in kept]
+    return _collect(name, cases, targets, [row for _, row in exclusions], source, cohorts)
 
 
 def exclusions_csv(built: BuiltCases) -> str:
@@ -148,7 +145,7 @@ def summary(built: BuiltCases) -> pd.DataFrame:
     """Counts by split, domain and cohort.
 
     Returns:
-        One row a split and cohort, in the order of the schedule: columns `split`, `cohort`, `series`, `cases`,
+        One row a split and cohort, train first: columns `split`, `cohort`, `series` (with a case), `cases`,
         `excluded` and one column for each reason that occurs.
     """
     kept = Counter((case.split, case.cohort) for case in built.cases)
@@ -198,9 +195,9 @@ def check_demand(demand: pd.DataFrame) -> None:
 
 def _collect(
     name: str,
-    cases: tuple[Case, ...],
+    cases: list[Case],
     targets: list[Target],
-    exclusions: tuple[Exclusion, ...],
+    exclusions: list[Exclusion],
     source: Mapping[str, Any],
     cohorts: Sequence[Cohort],
 ) -> BuiltCases:
@@ -217,7 +214,12 @@ def _collect(
         "excluded": dict(Counter(row.reason for row in exclusions)),
     }
     return BuiltCases(
-        name, cases, TargetStore(targets), exclusions, cohort_weights(present, cohorts), {**source, "counts": counts}
+        name=name,
+        cases=tuple(cases),
+        targets=TargetStore(targets),
+        exclusions=tuple(exclusions),
+        cohort_weights=cohort_weights(present, cohorts),
+        source={**source, "counts": counts},
     )
 
 
@@ -294,10 +296,9 @@ def _problems(
 ) -> NDArray[np.int64]:
     """How often each of `REASONS` applies to a window, shape (6, D, N)."""
     counts = np.zeros((len(REASONS), len(history), len(values)), dtype=np.int64)
-    length = values.shape[1]
-    counts[0] = (np.clip(-history, 0, HISTORY_HOURS) + np.clip(target + TARGET_HOURS - length, 0, TARGET_HOURS))[
-        :, None
-    ]
+    too_early = np.clip(-history, 0, HISTORY_HOURS)
+    too_late = np.clip(target + TARGET_HOURS - values.shape[1], 0, TARGET_HOURS)
+    counts[0] = (too_early + too_late)[:, None]
     windows = ((history, HISTORY_HOURS), (target, TARGET_HOURS))
     for place, (start, width) in enumerate(windows):
         counts[1 + place] = _count(np.isnan(values), start, start + width)

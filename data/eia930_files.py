@@ -144,13 +144,13 @@ def _official(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], N
 def _scatter(
     cell: NDArray[np.int64], demand: NDArray[np.float64], marks: NDArray[np.int8], shape: tuple[int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-    """Rows to a table; rows for the same cell must agree, else the cell is a conflict."""
+    """Rows to a table; rows that report demand for the same cell must agree, else the cell is a conflict."""
+    reported = marks != ABSENT
+    cell, demand, marks = cell[reported], demand[reported], marks[reported]
     values = np.full(shape[0] * shape[1], np.nan)
-    table = np.zeros(shape[0] * shape[1], dtype=np.int8)
-    values[cell], table[cell] = demand, marks
-    repeated = np.bincount(cell, minlength=len(values))[cell] > 1
-    differs = repeated & ((marks != table[cell]) | ~_equal(demand, values[cell]))
-    table[cell[differs]] = CONFLICT
+    table = np.full(shape[0] * shape[1], ABSENT, dtype=np.int8)
+    values[cell], table[cell] = demand, marks  # of repeated rows the last one stands, and every other must equal it
+    table[cell[(marks != table[cell]) | (demand != values[cell])]] = CONFLICT
     return values.reshape(shape), table.reshape(shape)
 
 
@@ -221,22 +221,17 @@ def _numbers(path: Path, column: pd.Series) -> NDArray[np.float64]:
 def _refuse_local_time(path: Path, start: pd.Timestamp, marks: NDArray[np.int8]) -> None:
     """Refuse a file whose "UTC" hours skip or repeat where United States clocks change.
 
-    In local time the hour that ends at 03:00 on the second Sunday of March exists for no authority, and the one that
-    ends at 02:00 on the first Sunday of November has two different values for most.
+    In local time an hour that ends at 02:00 or 03:00 (conventions differ) on the second Sunday of March exists for no
+    authority, and one that ends at 01:00 or 02:00 on the first Sunday of November has two different values for most.
     """
     ends = pd.date_range(start + _HOUR, periods=len(marks), freq="h")
     sunday = ends.day_of_week == 6
-    spring = sunday & (ends.month == 3) & (ends.day >= 8) & (ends.day <= 14) & (ends.hour == 3)
-    autumn = sunday & (ends.month == 11) & (ends.day <= 7) & (ends.hour == 2)
-    skipped = (marks[spring] == ABSENT).all(axis=1) & (marks[np.roll(spring, 1)] != ABSENT).any(axis=1)
+    spring = sunday & (ends.month == 3) & (ends.day >= 8) & (ends.day <= 14) & ends.hour.isin([2, 3])
+    autumn = sunday & (ends.month == 11) & (ends.day <= 7) & ends.hour.isin([1, 2])
+    empty = pd.Series((marks[spring] == ABSENT).all(axis=1)).groupby(ends[spring].date).sum()
     repeated = (marks[autumn] == CONFLICT).mean(axis=1) > 0.5
-    if skipped.any() or repeated.any():
+    if (empty == 1).any() or repeated.any():
         raise DataError(
             f"{path}: the times in {UTC_END!r} skip or repeat an hour where clocks change, so they are local times; "
             "use the official file, whose column is in UTC"
         )
-
-
-def _equal(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.bool_]:
-    equal: NDArray[np.bool_] = (left == right) | (np.isnan(left) & np.isnan(right))
-    return equal

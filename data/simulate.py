@@ -22,7 +22,7 @@ TEST_YEAR = 2023
 """The last simulated year; its cohorts are the test cases."""
 
 TRAIN_STRIDE = 5
-VERSION = 1
+SIMULATOR_VERSION = 1
 """Raised whenever the same seed gives other values."""
 
 
@@ -69,7 +69,7 @@ def simulated_cases(seed: int = 0) -> BuiltCases:
     source: dict[str, Any] = {
         "kind": "simulated",
         "seed": seed,
-        "simulator_version": VERSION,
+        "simulator_version": SIMULATOR_VERSION,
         "demand_sha256": demand_sha256(demand),
         "options": {"test_year": TEST_YEAR, "train_stride": TRAIN_STRIDE},
     }

@@ -7,8 +7,10 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock
 
+import castgym.data
 from castgym.data.builder import BuiltCases, exclusions_csv
 from castgym.data.errors import DataError
+from castgym.data.files import sha256_hex
 from castgym.data.schema import CaseSet, TargetStore
 from castgym.data.simulate import simulated_cases
 from castgym.data.store import load_case_set, load_targets, save_case_set
@@ -23,9 +25,6 @@ OFFLINE_MODELS = ("seasonal_empirical", "fracast")
 
 CACHE_VARIABLE = "CASTGYM_CACHE"
 """Environment variable that names the cache folder."""
-
-_SIMULATOR_VERSION = 1
-"""Raised when the simulator's output changes, so that old caches are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,12 @@ class LoadedCases:
 def cache_folder() -> Path:
     """Where built case sets are kept: `$CASTGYM_CACHE`, or the user's cache folder."""
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("castgym"))
+
+
+def _builder_digest() -> str:
+    """Hash of the code that builds cases, so that a cache of other code is never read."""
+    sources = sorted(Path(castgym.data.__file__).parent.glob("*.py"))
+    return sha256_hex(*(source.read_bytes() for source in sources))
 
 
 def write_built(
@@ -86,7 +91,7 @@ def load_cases(source: str | Path = EMBEDDED) -> LoadedCases:
         DataError: the folder is no case set or was damaged.
     """
     if str(source) == EMBEDDED:
-        path = cache_folder() / f"simulated-v{_SIMULATOR_VERSION}-seed0"
+        path = cache_folder() / f"simulated-{_builder_digest()[:16]}-seed0"
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
             if not path.is_dir():

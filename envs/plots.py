@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -36,7 +37,7 @@ _WEEK = 168
 _SIZE, _DPI = (10.0, 5.4), 100
 _LEGEND_WIDTH = 140
 """Characters that fit beside each other, a line sample and its margin counting as seven."""
-_LEADS = {"day_ahead": "one day ahead", "week_ahead": "one week ahead"}
+_LEADS = MappingProxyType({"day_ahead": "one day ahead", "week_ahead": "one week ahead"})
 
 FloatArray = NDArray[np.float64]
 

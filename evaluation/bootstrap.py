@@ -120,17 +120,14 @@ def require_complete(run: Run) -> None:
     if run.missing > 0:
         raise ConfigError(
             f"{run.config.policy} ({run.path}): {run.missing} of {total} episodes are missing: resume it with the "
-            f"command that started it (`castgym evaluate ... --out {run.path}`)"
+            f"command that started it (`castgym evaluate -p {run.config.policy} ... --out {run.path.parent}`)"
         )
-    repeats = {row.repeat for row in run.rows}
-    if (
-        len(run.rows) != total
-        or len({row.case_id for row in run.rows}) != run.config.n_cases
-        or len(repeats) != (run.config.repeats)
-    ):
+    cases, repeats = {row.case_id for row in run.rows}, {row.repeat for row in run.rows}
+    if (len(run.rows), len(cases), len(repeats)) != (total, run.config.n_cases, run.config.repeats):
         raise ConfigError(
-            f"{run.config.policy} ({run.path}): expected {run.config.n_cases} cases x {run.config.repeats} repeats, "
-            f"found {len(run.rows)} other rows; the folder was changed, run it again"
+            f"{run.config.policy} ({run.path}): expected {total} rows of {run.config.n_cases} cases and "
+            f"{run.config.repeats} repeats, found {len(run.rows)} rows of {len(cases)} cases and {len(repeats)} "
+            "repeats; the folder was changed, run it again"
         )
 
 

@@ -10,9 +10,10 @@ them apart; every other label takes the nearest place that is free.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -28,12 +29,15 @@ from castgym.envs.plots import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, VERMILLIO
 
 Kind = Literal["policy", "no_tsfm", "plan_form", "hindsight"]
 
-_MARKERS: dict[Kind, tuple[str, str, bool, str]] = {
-    "policy": ("o", BLUE, True, "policy"),
-    "no_tsfm": ("o", ORANGE, False, "policy without TSFMs"),
-    "plan_form": ("s", GREEN, True, "answer form plan (not ranked)"),
-    "hindsight": ("*", VERMILLION, True, "hindsight reference"),
-}
+_MARKERS: Mapping[Kind, tuple[str, str, bool, str]] = MappingProxyType(
+    {
+        "policy": ("o", BLUE, True, "policy"),
+        "no_tsfm": ("o", ORANGE, False, "policy without TSFMs"),
+        "plan_form": ("s", GREEN, True, "answer form plan (not ranked)"),
+        "hindsight": ("*", VERMILLION, True, "hindsight reference"),
+    }
+)
+"""Marker, colour, whether it is filled, and what it means."""
 _LINES = "#B8B8B8"
 _DPI = 120
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.75, 0.45, 0.65, 0.85

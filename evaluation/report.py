@@ -19,7 +19,6 @@ from castgym.envs.plots import plot_plans, save_png
 from castgym.evaluation.aggregate import INFRASTRUCTURE_LIMIT, aggregate, breakdown, check_scores, rows_frame, scored
 from castgym.evaluation.bootstrap import (
     RESAMPLES,
-    Intervals,
     case_set_difference,
     own_intervals,
     paired_intervals,
@@ -80,8 +79,7 @@ def build_report(
     results = [_result(*item) for item in zip(labels, runs, frames, strict=True)]
     lead = _reference(results, reference)
     by_label = dict(zip(labels, frames, strict=True))
-    results = [replace(result, versus=_versus(result, lead, by_label)) for result in results]
-    results = _ranked(results)
+    results = _ranked([_compared(result, lead, by_label) for result in results])
     picture = None
     if case_set is not None:
         picture = _plan_picture(results, lead or results[0])
@@ -127,14 +125,12 @@ def _check(runs: Sequence[Run], out: Path, case_set: CaseSet | None, targets: Ta
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Names of the policies; one that occurs under several conditions gets those that differ added."""
-    names = Counter(run.config.policy for run in runs)
     labels = []
     for run in runs:
         same = [other.config for other in runs if other.config.policy == run.config.policy]
         differing = [field for field in _CONDITIONS if len({getattr(config, field) for config in same}) > 1]
         conditions = ", ".join(str(getattr(run.config, field)) for field in differing)
-        many = names[run.config.policy] > 1 and differing
-        labels.append(f"{run.config.policy} ({conditions})" if many else run.config.policy)
+        labels.append(f"{run.config.policy} ({conditions})" if differing else run.config.policy)
     for label, count in Counter(labels).items():
         if count > 1:
             paths = [str(run.path) for run, name in zip(runs, labels, strict=True) if name == label]
@@ -197,14 +193,22 @@ def _reference(results: Sequence[PolicyResult], wanted: str | None) -> PolicyRes
     return None
 
 
-def _versus(result: PolicyResult, lead: PolicyResult | None, frames: Mapping[str, pd.DataFrame]) -> Intervals | None:
-    if lead is None or result.label == lead.label or "not_rankable" in (result.section, lead.section):
-        return None
+def _compared(result: PolicyResult, lead: PolicyResult | None, frames: Mapping[str, pd.DataFrame]) -> PolicyResult:
+    """The result with its differences to the reference, where they are defined."""
     config = result.run.config
-    if config.case_ids != lead.run.config.case_ids or result.own is None or lead.own is None:
-        return None
-    partial = not config.whole_index
-    return paired_intervals(frames[result.label], frames[lead.label], config.cohort_weights, partial=partial)
+    if lead is None or result.label == lead.label or config.case_ids != lead.run.config.case_ids:
+        return result
+    if "not_rankable" in (result.section, lead.section) or result.own is None or lead.own is None:
+        return result
+    a, b = frames[result.label], frames[lead.label]
+    try:
+        versus = paired_intervals(a, b, config.cohort_weights, partial=not config.whole_index)
+    except ConfigError as error:
+        return replace(result, notes=(*result.notes, f"no difference to the reference: {error}"))
+    if versus.left_out:
+        note = f"{versus.left_out:,} cases that one of both lost are left out of the difference to the reference"
+        return replace(result, versus=versus, notes=(*result.notes, note))
+    return replace(result, versus=versus)
 
 
 def _ranked(results: Sequence[PolicyResult]) -> list[PolicyResult]:

@@ -118,7 +118,7 @@ def render_table(report: Report) -> Table:
     table.add_column("policy", min_width=12, max_width=34, overflow="fold")
     for name in ("valid", "loss", "credits", "S", "S_v"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("S - reference", justify="right", no_wrap=True)
+    table.add_column("S - reference", justify="right")
     for name in SECTIONS:
         results = report.section(name)
         if not results:
@@ -242,7 +242,7 @@ def _reading(report: Report) -> str:
         f"{RESAMPLES:,} resamples, seed {SEED}; differences to the reference are paired (the same groups drawn for "
         "both), negative favours the policy, bold excludes zero. They are conditional on the dates and not adjusted "
         "for multiple comparisons."
-        + (" A dash: the reference itself, or no pairing (other cases)." if report.reference else "")
+        + (" A dash: no pairing (other cases, or too few groups)." if report.reference else "")
     )
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from castgym.data.contract import ContractTerms, hourly_priority, protocol_terms
+from castgym.data.contract import PROTOCOL_GRID, ContractTerms, hourly_priority, protocol_terms
 from castgym.data.errors import DataError
 from castgym.tools.planning.batch import ContractBatch
 from castgym.tools.planning.classical import CLASSICAL_METHODS, Distributions, classical_batch, classical_distributions
 from castgym.tools.planning.contract import CapacityContract
-from castgym.tools.planning.cost import expected_hourly_cost
+from castgym.tools.planning.cost import _intervals, expected_hourly_cost
 from castgym.tools.planning.optimizer import RAMP_TOLERANCE
 
 FRIDAY = date(2026, 7, 24)
@@ -285,3 +285,16 @@ class TestClassicalMethods:
             classical_distributions(history.drop(history.index[5]), self.target(1))
         with pytest.raises(DataError, match="after the history"):
             classical_distributions(history, pd.DatetimeIndex(history.index[-24:]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    grid=st.sampled_from([PROTOCOL_GRID, (0.5,), (0.1, 0.2, 0.5), tuple(0.1 * step + 0.4 for step in range(7))]),
+)
+def test_values_fall_into_the_interval_that_a_search_finds(seed: int, grid: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(-1, 4, 300)
+    exact = rng.choice(grid, 100)
+    values = np.concatenate([values, exact, np.nextafter(exact, 9), np.nextafter(exact, -9), [0.0, 1e300]])
+    assert np.array_equal(_intervals(values, np.array(grid)), np.searchsorted(grid, values))

@@ -57,14 +57,23 @@ class ContractBatch:
             losses.append(plan_loss(plans[-1], cost, self.terms))
         return np.concatenate(plans), np.concatenate(losses)
 
-    def realized_loss(self, plans: IndexArray, demand: FloatArray) -> FloatArray:
-        """Loss of plans (N, B) under true demand (N, 24), physical units: shape (N,)."""
-        losses = []
+    def realized_losses(self, plans: IndexArray, demand: FloatArray) -> FloatArray:
+        """Losses of several plans of each case under true demand.
+
+        Args:
+            plans: grid index of each block, shape (M, N, B): M plans of each of N cases.
+            demand: shape (N, 24), physical units.
+
+        Returns:
+            Shape (M, N), normalised units.
+        """
+        losses = np.empty(plans.shape[:2])
         for rows in self._chunks():
             samples = demand[rows, :, None] / self.scale[rows, None, None]
             cost = expected_hourly_cost(samples, _ONE, self.priority[rows], self.terms)
-            losses.append(plan_loss(plans[rows], cost, self.terms))
-        return np.concatenate(losses)
+            for number, plan in enumerate(plans):
+                losses[number, rows] = plan_loss(plan[rows], cost, self.terms)
+        return losses
 
     def perfect(self, demand: FloatArray) -> tuple[IndexArray, FloatArray]:
         """Plans and losses of the optimiser that knows the demand (N, 24): the floor F."""
@@ -141,7 +150,7 @@ def realized_losses(cases: Sequence[Case], plans: IndexArray, demand: FloatArray
     losses, floors = np.empty(len(cases)), np.empty(len(cases))
     for group in homogeneous_groups(cases):
         contracts = ContractBatch.of([cases[position] for position in group])
-        losses[group] = contracts.realized_loss(plans[group], demand[group])
+        losses[group] = contracts.realized_losses(plans[None, group], demand[group])[0]
         floors[group] = contracts.perfect(demand[group])[1]
     return losses, floors
 

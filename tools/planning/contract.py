@@ -134,7 +134,10 @@ class CapacityContract:
         if samples.ndim != 2 or samples.shape[0] != TARGET_HOURS:
             raise ValueError(f"expected samples of shape (24, S), found {samples.shape}")
         priority = np.asarray(self.terms.hourly_priority)[None]
-        return expected_hourly_cost(samples[None] / self.scale, np.asarray(weights), priority, self.terms)[0]
+        cost: FloatArray = expected_hourly_cost(samples[None] / self.scale, np.asarray(weights), priority, self.terms)[
+            0
+        ]
+        return cost
 
     def optimize(self, cost: FloatArray) -> IndexArray:
         """The plan of least expected loss: grid index of each block, shape (B,); ties take the lowest index."""

@@ -13,6 +13,12 @@ from castgym.data.contract import ContractTerms
 
 FloatArray = NDArray[np.float64]
 
+_EVEN = 1e-9
+"""Unevenness of a grid, in steps, that its even arithmetic tolerates."""
+
+_CLOSE = 1e-6
+"""Distance to a grid value, in steps, within which a value is searched instead: far above all rounding errors."""
+
 
 def expected_hourly_cost(
     samples: FloatArray, weights: FloatArray, priority: FloatArray, terms: ContractTerms
@@ -62,16 +68,16 @@ def expected_hourly_cost(
 def _partial_moments(samples: FloatArray, masses: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
     """E[(g-z)+] and E[(z-g)+] of each distribution for each grid value, both of shape (N, H, G)."""
     rows, bins = samples.shape[0] * samples.shape[1], len(grid) + 1
-    interval = np.searchsorted(grid, samples.ravel(), side="left").reshape(rows, -1)
+    interval = _intervals(samples.ravel(), grid).reshape(rows, -1)
     interval += np.arange(0, rows * bins, bins)[:, None]
     flat = interval.ravel()
+    shape = (*samples.shape[:2], bins)
     if masses.min() == masses.max():  # equal masses: count first, multiply once
-        mass = np.bincount(flat, minlength=rows * bins) * masses.flat[0]
-        moment = np.bincount(flat, samples.ravel(), rows * bins) * masses.flat[0]
+        mass = (np.bincount(flat, minlength=rows * bins) * masses.flat[0]).reshape(shape)
+        moment = (np.bincount(flat, samples.ravel(), rows * bins) * masses.flat[0]).reshape(shape)
     else:
-        mass = np.bincount(flat, np.broadcast_to(masses, samples.shape).ravel(), rows * bins)
-        moment = np.bincount(flat, (masses * samples).ravel(), rows * bins)
-    mass, moment = mass.reshape(*samples.shape[:2], bins), moment.reshape(*samples.shape[:2], bins)
+        mass = np.bincount(flat, np.broadcast_to(masses, samples.shape).ravel(), rows * bins).reshape(shape)
+        moment = np.bincount(flat, (masses * samples).ravel(), rows * bins).reshape(shape)
     mass.cumsum(axis=-1, out=mass)
     moment.cumsum(axis=-1, out=moment)
     below, first = mass[..., :-1], moment[..., :-1]
@@ -81,3 +87,21 @@ def _partial_moments(samples: FloatArray, masses: FloatArray, grid: FloatArray) 
     shortage = surplus + moment[..., -1:]
     shortage -= grid
     return np.maximum(surplus, 0.0, out=surplus), np.maximum(shortage, 0.0, out=shortage)
+
+
+def _intervals(values: FloatArray, grid: FloatArray) -> NDArray[np.intp]:
+    """Number of grid values below each value: `np.searchsorted(grid, values)`, several times faster on an even grid.
+
+    On an even grid a division gives the interval; only values too close to a grid value for its rounding are searched.
+    """
+    last = len(grid) - 1
+    step = (grid[-1] - grid[0]) / last if last else 0.0
+    if step == 0.0 or np.abs(grid - (grid[0] + step * np.arange(last + 1))).max() > _EVEN * step:
+        return np.searchsorted(grid, values, side="left")
+    position = (values - grid[0]) / step
+    np.clip(position, -1.0, last + 1.0, out=position)
+    interval: NDArray[np.intp] = np.ceil(position).astype(np.intp)
+    np.maximum(interval, 0, out=interval)
+    close = np.flatnonzero(np.abs(position - np.rint(position)) < _CLOSE)
+    interval[close] = np.searchsorted(grid, values[close], side="left")
+    return interval

@@ -1,6 +1,9 @@
 """The shared optimiser: exact dynamic programming over blocks, for a batch of cost tables at once."""
 
+from functools import lru_cache
+
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from castgym.data.contract import TARGET_HOURS, ContractTerms
@@ -15,7 +18,8 @@ IndexArray = NDArray[np.intp]
 def block_cost(cost: FloatArray, terms: ContractTerms) -> FloatArray:
     """Sum hourly costs (N, 24, G) over the hours of each block: (N, B, G), divided by 24 hours."""
     blocks = cost.reshape(len(cost), terms.n_blocks, terms.block_hours, cost.shape[-1])
-    return blocks.sum(axis=2) / TARGET_HOURS
+    summed: FloatArray = blocks.sum(axis=2) / TARGET_HOURS
+    return summed
 
 
 def optimal_plans(cost: FloatArray, terms: ContractTerms) -> IndexArray:
@@ -32,17 +36,17 @@ def optimal_plans(cost: FloatArray, terms: ContractTerms) -> IndexArray:
     """
     per_block = block_cost(cost, terms)
     n_plans, n_blocks, n_grid = per_block.shape
-    reach, fee = _transitions(terms)
-    width = fee.shape[1]
+    reach, fee = _transitions(terms.grid, terms.ramp, terms.adjustment)
+    width = len(fee)
     # value[b, :, reach + g]: least cost of blocks 0..b that end at grid value g; the borders stay unreachable.
     value = np.full((n_blocks, n_plans, n_grid + 2 * reach), np.inf)
     inner = slice(reach, reach + n_grid)
     value[0][:, inner] = per_block[:, 0]
     for block in range(1, n_blocks):
-        before, best = value[block - 1], value[block][:, inner]
-        for offset in range(width):
-            np.minimum(best, before[:, offset : offset + n_grid] + fee[:, offset], out=best)
-        best += per_block[:, block]
+        # moves[k, :, g]: the cost of coming to g from g - reach + k, a view of the row before.
+        before = value[block - 1]
+        moves = as_strided(before, (width, n_plans, n_grid), (before.strides[1], *before.strides), writeable=False)
+        np.add((moves + fee[:, None]).min(axis=0), per_block[:, block], out=value[block][:, inner])
 
     plans = np.empty((n_plans, n_blocks), dtype=np.intp)
     plans[:, -1] = value[-1][:, inner].argmin(axis=1)
@@ -50,7 +54,7 @@ def optimal_plans(cost: FloatArray, terms: ContractTerms) -> IndexArray:
     window = np.arange(width)
     for block in range(n_blocks - 1, 0, -1):
         chosen = plans[:, block]
-        candidates = value[block - 1][every, chosen[:, None] + window] + fee[chosen]
+        candidates = value[block - 1][every, chosen[:, None] + window] + fee.T[chosen]
         plans[:, block - 1] = chosen - reach + candidates.argmin(axis=1)
     return plans
 
@@ -71,20 +75,23 @@ def plan_loss(plans: IndexArray, cost: FloatArray, terms: ContractTerms) -> Floa
     return loss
 
 
-def _transitions(terms: ContractTerms) -> tuple[int, FloatArray]:
+@lru_cache(maxsize=64)
+def _transitions(grid_values: tuple[float, ...], ramp: float, adjustment: float) -> tuple[int, FloatArray]:
     """How many grid steps the ramp allows, and the fee (or infinity) of each move into each grid value.
 
     Returns:
-        The reach in grid steps and an array (G, 2*reach+1): column k is the move from grid index g - reach + k to g.
+        The reach in grid steps and a read-only array (2*reach+1, G): row k is the move from grid index g - reach + k
+        to g.
     """
-    grid = np.asarray(terms.grid)
+    grid = np.asarray(grid_values)
     change = np.abs(grid[:, None] - grid[None, :])
-    allowed = change <= terms.ramp + RAMP_TOLERANCE
+    allowed = change <= ramp + RAMP_TOLERANCE
     steps = np.abs(np.subtract.outer(np.arange(len(grid)), np.arange(len(grid))))
     reach = int(steps[allowed].max())
-    source = np.arange(len(grid))[:, None] + np.arange(-reach, reach + 1)
+    source = np.arange(len(grid)) + np.arange(-reach, reach + 1)[:, None]
     inside = (source >= 0) & (source < len(grid))
     source = np.clip(source, 0, len(grid) - 1)
-    target = np.arange(len(grid))[:, None]
-    fee = np.where(inside & allowed[target, source], terms.adjustment / TARGET_HOURS * change[target, source], np.inf)
+    target = np.arange(len(grid))
+    fee = np.where(inside & allowed[source, target], adjustment / TARGET_HOURS * change[source, target], np.inf)
+    fee.flags.writeable = False
     return reach, fee

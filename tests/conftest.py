@@ -1,0 +1,35 @@
+"""Fixtures that several test files share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from castgym.data.builder import BuiltCases
+from castgym.data.simulate import simulated_cases
+
+SHARED_DATA_VARIABLE = "CASTGYM_SHARED_DATA"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real data files, which are no part of the project; tests that need it are skipped without it."""
+    folder = Path(os.environ.get(SHARED_DATA_VARIABLE) or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data: set {SHARED_DATA_VARIABLE} to their folder (looked in {folder})")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def eia930_files(shared_data: Path) -> list[Path]:
+    """Real EIA-930 demand of 2021 to 2023 in the wide layout."""
+    files = sorted(shared_data.glob("eia930_demand_mw_*.csv.gz"))
+    if len(files) < 3:
+        pytest.skip(f"expected eia930_demand_mw_2021..2023.csv.gz in {shared_data}, found {len(files)} files")
+    return files
+
+
+@pytest.fixture(scope="session")
+def simulated() -> BuiltCases:
+    """The simulated cases of seed 0, built once."""
+    return simulated_cases(0)
