@@ -5,6 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -109,15 +110,23 @@ def _write(out: Path, built: BuiltCases, overwrite: bool) -> None:
         raise ConfigError("no case could be cut: every window was excluded")
     case_set = write_built(out, built, overwrite=overwrite)
     console = Console()
-    table = summary(built)
-    if len(table):
-        rich = Table(*map(str, table.columns), title="Cases and exclusions")
-        for row in table.itertuples(index=False):
-            rich.add_row(*map(str, row))
-        console.print(rich)
+    table = Table("split", "cohort", "cases", "left out", "why", title="Windows")
+    for row in _by_cohort(summary(built)).itertuples(index=False):
+        table.add_row(*map(str, row))
+    console.print(table)
     splits = ", ".join(
         f"{sum(case.split == split for case in case_set)} {split}" for split in ("train", "calibration", "test")
     )
     console.print(f"{out}: {len(case_set)} cases ({splits}), fingerprint {case_set.fingerprint[:12]}", highlight=False)
     if built.exclusions:
         console.print(f"{len(built.exclusions)} windows left out: see {out / 'exclusions.csv'}", highlight=False)
+
+
+def _by_cohort(counts: pd.DataFrame) -> pd.DataFrame:
+    """The builder's counts for people: train months in one row, reasons in words."""
+    reasons = [name for name in counts.columns if name not in ("split", "cohort", "series", "cases", "excluded")]
+    shown = counts.assign(cohort=counts["cohort"].where(counts["split"] != "train", "(all)"))
+    totals = dict.fromkeys(["cases", "excluded", *reasons], "sum")
+    grouped = shown.groupby(["split", "cohort"], sort=False).agg(totals).reset_index()
+    why = [", ".join(f"{name} {row[name]}" for name in reasons if row[name]) for _, row in grouped.iterrows()]
+    return grouped[["split", "cohort", "cases", "excluded"]].assign(why=why)

@@ -16,7 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from castgym.data.errors import ConfigError
-from castgym.evaluation.aggregate import METRICS, case_means, cohort_shares, index_mean, rows_frame, unit_means
+from castgym.evaluation.aggregate import (
+    METRICS,
+    case_means,
+    check_scores,
+    cohort_shares,
+    index_mean,
+    rows_frame,
+    unit_means,
+)
 from castgym.evaluation.runs import Run, RunConfig
 
 RESAMPLES = 10_000
@@ -93,6 +101,7 @@ def compare_runs(a: Run, b: Run, *, resamples: int = RESAMPLES, seed: int = SEED
 
     Raises:
         ConfigError: the runs are over different cases, a run is incomplete, or see `paired_intervals`.
+        DataError: a run's rows contradict themselves.
     """
     if difference := case_set_difference(a.config, b.config):
         raise ConfigError(f"{a.config.policy} and {b.config.policy} cannot be compared: {difference}")
@@ -101,21 +110,32 @@ def compare_runs(a: Run, b: Run, *, resamples: int = RESAMPLES, seed: int = SEED
             f"{a.config.policy} ({a.config.n_cases} cases) and {b.config.policy} ({b.config.n_cases} cases) cannot be "
             "compared: they ran on different cases of the set; run both with the same selection"
         )
-    for run in (a, b):
-        require_complete(run)
-    frames = rows_frame(a.rows), rows_frame(b.rows)
     partial = not a.config.whole_index
     return paired_intervals(
-        *frames, a.config.cohort_weights, partial=partial, resamples=resamples, seed=seed, level=level
+        run_frame(a),
+        run_frame(b),
+        a.config.cohort_weights,
+        partial=partial,
+        resamples=resamples,
+        seed=seed,
+        level=level,
     )
 
 
-def require_complete(run: Run) -> None:
-    """Check that every episode has its row.
+def run_frame(run: Run) -> pd.DataFrame:
+    """The rows of a complete run, as `rows_frame` gives them, with their scores checked.
 
     Raises:
-        ConfigError: says how many are missing.
+        ConfigError: episodes are missing.
+        DataError: rows contradict themselves.
     """
+    _require_complete(run)
+    frame = rows_frame(run.rows)
+    check_scores(frame, run.config.sigma, run.config.budget)
+    return frame
+
+
+def _require_complete(run: Run) -> None:
     total = run.config.n_cases * run.config.repeats
     if run.missing > 0:
         raise ConfigError(

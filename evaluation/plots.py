@@ -157,7 +157,7 @@ def _horizontal(figure: Figure, points: Sequence[FrontierPoint], budget: int) ->
     bought = [point.credits for point in points if point.credits >= 1]
     threshold = 10.0 ** math.floor(math.log10(min([*bought, budget / 100])))
     right = 1.35 * max([*bought, budget])
-    free = [_extent(figure, point.name).width for point in points if point.credits < threshold]
+    free = [_width(figure, point.name) for point in points if point.credits < threshold]
     width = (_WIDTH - _LEFT - _RIGHT) * _DPI - _PAD
     zone = min(0.55 * width, max([60.0, *(_GAP + label + 12.0 for label in free)]))
     return _Scale(threshold, right, zone, (width - zone) / math.log10(right / threshold))
@@ -183,12 +183,8 @@ def _equal_scores(axes: Axes, scale: _Scale, budget: int) -> None:
     low, high = axes.get_ylim()
     area = axes.get_window_extent()
     if axes.get_yscale() == "linear":
-        levels = [
-            float(level)
-            for level in MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(
-                low / 2, (high + scale.right / budget) / 2
-            )
-        ]
+        nice = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10])
+        levels = [float(level) for level in nice.tick_values(low / 2, (high + scale.right / budget) / 2)]
     else:
         levels = [0.1, 0.2, 0.3, 0.4, 0.5, *(step * 10.0**power for power in range(6) for step in (1, 2.5, 5))]
     spent = np.concatenate([np.linspace(0, scale.threshold, 20), np.geomspace(scale.threshold, scale.right, 200)[1:]])
@@ -236,23 +232,20 @@ def _label(figure: Figure, axes: Axes, points: Sequence[FrontierPoint], scale: _
     heights = spread([float(places[number][1]) for number in column], _LINE, area.y0 + _LINE / 2, area.y1 - _LINE / 2)
     for number, height in zip(column, heights, strict=True):
         x, y = places[number]
-        box = _box(figure, points[number].name, x + _GAP, height)
+        box = _box(x + _GAP, height, _width(figure, points[number].name))
         taken.append(box)
         _write(axes, points[number].name, (x, y), box, to_right=True)
     for number in reversed(order):
         if number not in column:
             x, y = places[number]
-            box, to_right = _free_place(figure, points[number].name, (x, y), taken, area)
+            box, to_right = _free_place(_width(figure, points[number].name), (x, y), taken, area)
             taken.append(box)
             _write(axes, points[number].name, (x, y), box, to_right=to_right)
 
 
-def _free_place(
-    figure: Figure, name: str, place: tuple[float, float], taken: Sequence[Bbox], area: Bbox
-) -> tuple[Bbox, bool]:
+def _free_place(width: float, place: tuple[float, float], taken: Sequence[Bbox], area: Bbox) -> tuple[Bbox, bool]:
     """The nearest box beside a marker that meets no other; right of the marker where both sides are free."""
     x, y = place
-    width = _extent(figure, name).width
     candidates = sorted(
         product((13.0, 30.0, 60.0, 100.0, 150.0), (True, False), range(-60, 61)),
         key=lambda option: (option[0] + abs(option[2]) * _LINE / 2 + (0 if option[1] else 4), option[2]),
@@ -260,14 +253,14 @@ def _free_place(
     first: tuple[Bbox, bool] | None = None
     for distance, to_right, steps in candidates:
         left = x + distance if to_right else x - distance - width
-        box = _box(figure, name, left, y + steps * _LINE / 2)
+        box = _box(left, y + steps * _LINE / 2, width)
         inside = area.x0 <= box.x0 and box.x1 <= area.x1 and area.y0 <= box.y0 and box.y1 <= area.y1
         if not inside:
             continue
         first = first or (box, to_right)
         if not any(box.overlaps(other) for other in taken):
             return box, to_right
-    return first or (_box(figure, name, x + 13.0, y), True)
+    return first or (_box(x + 13.0, y, width), True)
 
 
 def _write(axes: Axes, name: str, place: tuple[float, float], box: Bbox, *, to_right: bool) -> None:
@@ -293,15 +286,16 @@ def _write(axes: Axes, name: str, place: tuple[float, float], box: Bbox, *, to_r
         axes.add_artist(line)
 
 
-def _extent(figure: Figure, name: str) -> Bbox:
+def _width(figure: Figure, name: str) -> float:
+    """Width of a label, pixels."""
     text = figure.text(0, 0, shorten(name), fontsize=8, parse_math=False)
     extent = text.get_window_extent(FigureCanvasAgg(figure).get_renderer())  # type: ignore[no-untyped-call]
     text.remove()
-    return extent
+    return float(extent.width)
 
 
-def _box(figure: Figure, name: str, left: float, middle: float) -> Bbox:
-    return Bbox.from_bounds(left, middle - _LINE / 2 + 1, _extent(figure, name).width, _LINE - 2)
+def _box(left: float, middle: float, width: float) -> Bbox:
+    return Bbox.from_bounds(left, middle - _LINE / 2 + 1, width, _LINE - 2)
 
 
 def _legend(figure: Figure, points: Sequence[FrontierPoint], height: float) -> None:

@@ -16,13 +16,13 @@ from castgym.data.errors import ConfigError
 from castgym.data.files import folder_atomic, write_text_atomic
 from castgym.data.schema import CaseSet, TargetStore
 from castgym.envs.plots import plot_plans, save_png
-from castgym.evaluation.aggregate import INFRASTRUCTURE_LIMIT, aggregate, breakdown, check_scores, rows_frame, scored
+from castgym.evaluation.aggregate import INFRASTRUCTURE_LIMIT, aggregate, breakdown, scored
 from castgym.evaluation.bootstrap import (
     RESAMPLES,
     case_set_difference,
     own_intervals,
     paired_intervals,
-    require_complete,
+    run_frame,
 )
 from castgym.evaluation.plots import FrontierPoint, Kind, plot_frontier
 from castgym.evaluation.report_tables import (
@@ -72,9 +72,7 @@ def build_report(
         DataError: a run's rows contradict themselves.
     """
     _check(runs, out, case_set, targets)
-    frames = [rows_frame(run.rows) for run in runs]
-    for run, frame in zip(runs, frames, strict=True):
-        check_scores(frame, run.config.sigma, run.config.budget)
+    frames = [run_frame(run) for run in runs]
     labels = _labels(runs)
     results = [_result(*item) for item in zip(labels, runs, frames, strict=True)]
     lead = _reference(results, reference)
@@ -110,8 +108,6 @@ def _check(runs: Sequence[Run], out: Path, case_set: CaseSet | None, targets: Ta
                 f"{whole[0].path.name} and {run.path.name} both claim the whole test index, but over other cases; "
                 "run both again"
             )
-    for run in runs:
-        require_complete(run)
     if (case_set is None) != (targets is None):
         raise ConfigError("expected a case set and its targets together, found one of them")
     if case_set is not None and case_set.fingerprint != runs[0].config.fingerprint:

@@ -344,7 +344,7 @@ def _rounded(value: float) -> float:
 
 
 def _number(value: float | None) -> str:
-    return NONE if value is None or value != value else f"{value:.4f}"
+    return NONE if value is None or value != value else f"{_rounded(value):.4f}"
 
 
 def _code(text: str) -> str:

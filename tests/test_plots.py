@@ -67,7 +67,7 @@ def legend(figure: Figure) -> list[str]:
 def test_capacities_are_drawn_in_physical_units() -> None:
     figure = plot_plans(CASE, {"hour of day": OTHER}, committed=PLAN, actual=ACTUAL, oracle=OTHER)
     grid = CapacityContract.of(CASE).capacity_grid
-    drawn = [patch.get_data().values for patch in steps(figure)]
+    drawn = [patch.get_data()[0] for patch in steps(figure)]
     for values, expected in zip(drawn, (ACTUAL, grid[list(PLAN)], grid[list(OTHER)], grid[list(OTHER)]), strict=True):
         np.testing.assert_allclose(values, expected)
     assert legend(figure) == ["true demand", "committed", "hour of day", "perfect-demand plan"]
@@ -78,7 +78,8 @@ def test_capacities_are_drawn_in_physical_units() -> None:
 def test_the_last_visible_week_is_drawn_hour_by_hour() -> None:
     figure = plot_plans(CASE, {}, committed=None)
     (line,) = figure.axes[0].get_lines()
-    hours, values = line.get_xdata(orig=True), line.get_ydata()
+    hours: Any = line.get_xdata(orig=True)
+    values = np.asarray(line.get_ydata())
     assert hours[0] == CASE.last_visible - timedelta(hours=167)
     assert hours[-1] == CASE.last_visible + timedelta(hours=1)  # the end of the last visible hour
     np.testing.assert_array_equal(values[:-1], CASE.history[-168:])
@@ -209,7 +210,7 @@ def test_shorten_keeps_both_ends() -> None:
 
 
 def label_boxes(figure: Figure, points: list[FrontierPoint]) -> dict[str, Bbox]:
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     names = {shorten(point.name) for point in points}
     return {
         text.get_text(): text.get_window_extent(renderer) for text in figure.axes[0].texts if text.get_text() in names
@@ -287,7 +288,7 @@ def test_twelve_policies_in_one_place_are_legible() -> None:
 @pytest.mark.parametrize("worst", [0.6, 18.0])
 def test_lines_of_equal_score_are_exact(worst: float) -> None:
     axes = plot_frontier(published(worst=(worst, 0)), budget=BUDGET, title="t").axes[0]
-    lines = [line for line in axes.get_lines() if len(line.get_xdata()) > 50]
+    lines = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 50]
     assert len(lines) >= 4
     for line in lines:
         S = 0.5 * (np.asarray(line.get_ydata()) + np.asarray(line.get_xdata()) / BUDGET)
@@ -307,7 +308,7 @@ def test_markers_stand_at_their_values_and_kinds_differ() -> None:
     ]
     figure = plot_frontier(points, budget=BUDGET, title="t")
     markers = [line for line in figure.axes[0].get_lines() if line.get_marker() not in ("None", "", None)]
-    places = [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in markers]
+    places = [(np.asarray(line.get_xdata()).item(), np.asarray(line.get_ydata()).item()) for line in markers]
     assert places == [(0.0, 1.0), (0.0, 1.0), (500.0, 0.9), (600.0, 0.8), (700.0, 0.1)]
     looks = {(line.get_marker(), line.get_markerfacecolor()) for line in markers}
     assert len(looks) == 5

@@ -69,7 +69,7 @@ def row(case_id: str, repeat: int = 0, **changes: Any) -> ResultRow:
 
 
 def lost(case_id: str) -> ResultRow:
-    nothing = dict.fromkeys(("loss", "floor", "credits", "R", "S", "grid_index"))
+    nothing: Any = dict.fromkeys(("loss", "floor", "credits", "R", "S", "grid_index"))
     return row(case_id, outcome="infrastructure_error", valid=False, error="server gone", **nothing)
 
 
