@@ -49,12 +49,17 @@ def read_json(path: Path) -> Any:
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, sync it, then rename it into place."""
+    """Write a UTF-8 text file atomically."""
+    write_bytes_atomic(path, text.encode("utf-8"))
+
+
+def write_bytes_atomic(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, sync it, then rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)  # mkstemp gives 0600, which other users of a shared folder cannot read
@@ -62,6 +67,17 @@ def write_text_atomic(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def cut_unfinished_line(path: Path) -> None:
+    """Cut off a last line without its end, which a crash left, so that the next append starts on a line of its own."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    complete = content.rfind(b"\n") + 1
+    if complete < len(content):
+        with path.open("r+b") as stream:
+            stream.truncate(complete)
 
 
 def write_json_atomic(path: Path, value: Any) -> None:

@@ -3,8 +3,7 @@
 Figures are made without pyplot, which keeps global state: any number of environments may draw in one process.
 """
 
-import os
-import tempfile
+import io
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
@@ -23,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from castgym.data.contract import TARGET_HOURS
 from castgym.data.errors import ConfigError
+from castgym.data.files import write_bytes_atomic
 from castgym.data.schema import Case
 from castgym.tools.planning.contract import CapacityContract
 
@@ -103,16 +103,9 @@ def figure_array(figure: Figure) -> NDArray[np.uint8]:
 
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure under a temporary name, then rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            FigureCanvasAgg(figure).print_png(stream)  # type: ignore[no-untyped-call]
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    stream = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(stream)  # type: ignore[no-untyped-call]
+    write_bytes_atomic(path, stream.getvalue())
 
 
 def shorten(label: str, length: int = 32) -> str:

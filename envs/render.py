@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from castgym.envs.episode import Episode
-from castgym.envs.plots import figure_array, plot_plans
 from castgym.envs.scoring import Score
 from castgym.tools.planning.contract import CapacityContract
 
@@ -48,6 +47,9 @@ def render_array(episode: Episode, score: Score | None, actual: FloatArray | Non
         score: its score, once it has ended.
         actual: true demand, shape (24,); `None` while the episode goes on.
     """
+    # Here and not above: plotting takes a second to import, and most environments are never drawn.
+    from castgym.envs.plots import figure_array, plot_plans
+
     contract = CapacityContract.of(episode.case)
     figure = plot_plans(
         episode.case,

@@ -47,7 +47,7 @@ _LINE = 17.0
 """Distance of labels, pixels."""
 _GAP = 30.0
 """From a free policy's marker to its label, pixels."""
-_PAD = 70.0
+_PAD = 88.0
 """Left of zero, where the lines of equal score are labelled, pixels."""
 _MARKER = 7.0
 """Half the side of the square that a marker needs, pixels."""

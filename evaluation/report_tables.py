@@ -112,11 +112,11 @@ def cohort_table(report: Report) -> pd.DataFrame:
 
 
 def render_table(report: Report) -> Table:
-    """The main table for a terminal of 100 characters or more."""
+    """The main table for a terminal of 80 characters or more; S_v and R stand in the files."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("policy", min_width=12, max_width=34, overflow="fold")
-    for name in ("valid", "loss", "credits", "S", "S_v"):
+    table.add_column("policy", min_width=24, max_width=34, overflow="fold")
+    for name in ("valid", "loss", "credits", "S"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("S - reference", justify="right")
     for name in SECTIONS:
@@ -133,7 +133,6 @@ def render_table(report: Report) -> Table:
                 _number(numbers.loss),
                 f"{numbers.credits:,.0f}",
                 _number(numbers.S),
-                _number(numbers.S_v),
                 _versus(report, result, "S", digits=3),
             )
     return table

@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from castgym.data.errors import ConfigError, DataError
-from castgym.data.files import canonical_json, read_json, sha256_hex, write_json_atomic
+from castgym.data.files import canonical_json, cut_unfinished_line, read_json, sha256_hex, write_json_atomic
 from castgym.evaluation.rows import ResultRow
 
 FORMAT = 1
@@ -96,8 +96,9 @@ class RunConfig:
             found = value.get("format") if isinstance(value, dict) else type(value).__name__
             raise DataError(f"expected a run configuration of format {FORMAT}, found {found!r}; run it again")
         names = {field.name for field in fields(cls)}
-        if set(value) != names | {"format", "digest"}:
-            raise DataError(f"the run configuration has other fields than expected: {sorted(set(value) ^ names)}")
+        expected = names | {"format", "digest"}
+        if set(value) != expected:
+            raise DataError(f"the run configuration has other fields than expected: {sorted(set(value) ^ expected)}")
         config = cls(**{name: value[name] for name in names})
         if config.digest != value["digest"]:
             raise DataError("the run configuration was changed after it was written; run it again")
@@ -137,11 +138,9 @@ class RunWriter:
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
         self.config = config
-        self._done = {
-            key
-            for key, row in _read_rows(path / "rows.jsonl", repair=True).items()
-            if row.outcome != "infrastructure_error"
-        }
+        for name in ("rows.jsonl", "episodes.jsonl"):
+            cut_unfinished_line(path / name)
+        self._done = {key for key, row in _read_rows(path / "rows.jsonl").items() if row.scored}
 
     def pending(self, case_ids: Iterable[str]) -> list[tuple[str, int]]:
         """Episodes (case id, repeat) that have no row yet or failed by the infrastructure's fault."""
@@ -213,22 +212,13 @@ def _append(path: Path, lines: Sequence[str]) -> None:
         os.fsync(stream.fileno())
 
 
-def _read_rows(path: Path, *, repair: bool = False) -> dict[tuple[str, int], ResultRow]:
-    """Rows by (case id, repeat), later ones replacing earlier ones; a line that a crash cut is dropped.
-
-    Args:
-        path: rows.jsonl.
-        repair: cut that line off the file, so that the next append starts on a line of its own.
-    """
+def _read_rows(path: Path) -> dict[tuple[str, int], ResultRow]:
+    """Rows by (case id, repeat), later ones replacing earlier ones; a last line without its end does not count."""
     if not path.exists():
         return {}
     content = path.read_bytes()
-    complete = content.rfind(b"\n") + 1
-    if repair and complete < len(content):
-        with path.open("r+b") as stream:
-            stream.truncate(complete)
     rows: dict[tuple[str, int], ResultRow] = {}
-    for number, line in enumerate(content[:complete].splitlines(), start=1):
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             row = ResultRow.from_json(json.loads(line))
         except (json.JSONDecodeError, UnicodeDecodeError, DataError, TypeError) as error:

@@ -279,3 +279,14 @@ def test_rows_and_configuration_read_back_as_written(tmp_path: Path) -> None:
     assert run.config.digest == CONFIG.digest
     assert run.rows == (row(CASES[0]), lost(CASES[1]))
     assert json.loads((tmp_path / "run" / "episodes.jsonl").read_text()) == episode
+
+
+def test_an_episode_that_a_crash_cut_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG) as writer:
+        writer.append([], [{"case_id": "first"}])
+    with (tmp_path / "episodes.jsonl").open("a") as stream:
+        stream.write('{"case_id": "cut')
+    with open_run(tmp_path, CONFIG) as writer:
+        writer.append([], [{"case_id": "second"}])
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    assert [json.loads(line)["case_id"] for line in lines] == ["first", "second"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from castgym.data.errors import CastgymError, DataError
+from castgym.data.files import cut_unfinished_line
 from castgym.data.tariff import Tariff
 
 ChargeStatus = Literal["charged", "settled", "backend_error"]
@@ -166,14 +167,9 @@ class Ledger:
             os.fsync(stream.fileno())
 
     def _replay(self, path: Path) -> None:
-        content = path.read_bytes()
-        complete = content.rfind(b"\n") + 1
-        if complete < len(content):
-            # A crash cut the last line, so its charge was never confirmed and its work never started.
-            with path.open("r+b") as stream:
-                stream.truncate(complete)
+        cut_unfinished_line(path)  # its charge was never confirmed, so its work never started
         try:
-            for line in content[:complete].splitlines():
+            for line in path.read_bytes().splitlines():
                 entry = json.loads(line)
                 event = entry.pop("event")
                 if event == "charge":
