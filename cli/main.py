@@ -35,8 +35,11 @@ def _add_commands() -> None:
     from castgym.cli.data import app as data_app
     from castgym.cli.demo import demo
     from castgym.cli.evaluate import evaluate
+    from castgym.cli.release import export, release
     from castgym.cli.report import report
 
+    data_app.command()(release)
+    data_app.command()(export)
     app.add_typer(data_app, name="data")
     app.command()(evaluate)
     app.command()(report)

@@ -30,6 +30,8 @@ Domain = Literal["electricity", "cycle_hire"]
 Family = Literal["day_ahead", "week_ahead"]
 Split = Literal["train", "calibration", "test"]
 
+FloatArray = NDArray[np.float64]
+
 LEAD_DAYS: Mapping[Family, int] = MappingProxyType({"day_ahead": 1, "week_ahead": 7})
 """Days from the decision to the start of the target day."""
 

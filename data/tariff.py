@@ -12,7 +12,9 @@ PROTOCOL_BUDGET = 113_726
 """Credits of a case, B."""
 
 _HORIZONS = (24, 64, 96, 192, 240, 336)
-_PUBLISHED_SUFFIX = "_quantiles"
+PUBLISHED_SUFFIX = "_quantiles"
+"""Suffix of model names in published files."""
+
 
 _PROTOCOL_RATES: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     "chronos_bolt_tiny": {
@@ -122,7 +124,7 @@ class Tariff:
             "budget": self.budget,
             "rates": [
                 {
-                    "model": rate.model + _PUBLISHED_SUFFIX,
+                    "model": rate.model + PUBLISHED_SUFFIX,
                     "context_steps": rate.context_steps,
                     "horizon": rate.horizon,
                     "credits": rate.credits,
@@ -141,7 +143,7 @@ class Tariff:
         try:
             rates = tuple(
                 Rate(
-                    str(row["model"]).removesuffix(_PUBLISHED_SUFFIX),
+                    str(row["model"]).removesuffix(PUBLISHED_SUFFIX),
                     _whole(row["context_steps"]),
                     _whole(row["horizon"]),
                     _whole(row["credits"]),

@@ -1,0 +1,91 @@
+"""Business contracts as JSON, in generic and in legacy names.
+
+Generic contracts name `scale`, `capacity_grid` (physical units) and `unit`; legacy ones `scale_mw` and
+`capacity_grid_mw`, with the unit MW. The terms stand beside these or under `terms`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from castgym.data.contract import PROTOCOL_GRID, ContractTerms
+from castgym.data.errors import DataError
+
+
+class ContractRecord(NamedTuple):
+    """A contract that was read.
+
+    Attributes:
+        terms: in normalised units.
+        scale: physical units.
+        unit: physical unit.
+    """
+
+    terms: ContractTerms
+    scale: float
+    unit: str
+
+
+def contract_from_json(value: Mapping[str, Any]) -> ContractRecord:
+    """Read a business contract. Without a grid, the protocol's normalised grid holds.
+
+    Raises:
+        DataError: a field is missing or invalid, or two names of a field disagree.
+    """
+    if not isinstance(value, Mapping):
+        raise DataError(f"expected a contract as a JSON object, found {type(value).__name__}")
+    fields = dict(value)
+    nested = fields.pop("terms", {})
+    if not isinstance(nested, Mapping):
+        raise DataError(f"expected the contract's terms as a JSON object, found {type(nested).__name__}")
+    for name, item in nested.items():
+        if name in fields and fields[name] != item:
+            raise DataError(f"the contract gives {name} twice: {fields[name]!r} and {item!r}")
+        fields[name] = item
+    scale = _positive(_alias(fields, "scale", "scale_mw"), "scale")
+    grid = _alias(fields, "capacity_grid", "capacity_grid_mw")
+    legacy = "scale_mw" in fields or "capacity_grid_mw" in fields
+    unit = fields.get("unit", "MW" if legacy else None)
+    if not isinstance(unit, str | None):
+        raise DataError(f"expected the contract's unit as text, found {unit!r}")
+    if legacy and unit != "MW":
+        raise DataError(f"a contract in scale_mw or capacity_grid_mw has the unit MW, found {unit!r}")
+    try:
+        normalised = {**fields, "grid": PROTOCOL_GRID if grid is None else _normalised(grid, scale)}
+        return ContractRecord(ContractTerms.model_validate(normalised), scale, unit or "MW")
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise DataError(f"invalid contract: {faults}") from error
+
+
+def contract_to_json(terms: ContractTerms, scale: float, unit: str) -> dict[str, Any]:
+    """The layout that `contract_from_json` reads, in generic names."""
+    grid = [scale * value for value in terms.grid]
+    rest = terms.model_dump(mode="json", exclude={"grid"})
+    return {"scale": scale, "unit": unit, "capacity_grid": grid, **rest}
+
+
+def _alias(fields: Mapping[str, Any], name: str, legacy: str) -> Any:
+    if name in fields and legacy in fields and fields[name] != fields[legacy]:
+        raise DataError(f"the contract gives both {name} and {legacy}, and they disagree: keep one")
+    return fields.get(name, fields.get(legacy))
+
+
+def _positive(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise DataError(f"expected a contract with {name} > 0, found {value!r}")
+    return float(value)
+
+
+def _normalised(grid: Any, scale: float) -> tuple[float, ...]:
+    """Divide a physical grid by the scale; digits that only the division left behind are rounded away."""
+    try:
+        values: NDArray[np.float64] = np.asarray(grid, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"expected capacity_grid as a list of numbers: {error}") from error
+    if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
+        raise DataError("expected capacity_grid as a list of finite numbers")
+    return tuple(float(value) for value in np.round(values / scale, 12))
