@@ -11,7 +11,7 @@ from castgym.data.errors import ConfigError
 from castgym.envs.casesets import LoadedCases
 from castgym.tools.planning.classical import CLASSICAL_METHODS
 
-BACKTEST_WINDOWS = 8
+SELECTOR_WINDOWS = (4, 8)
 
 
 def policy_factories(loaded: LoadedCases, desk: Desk) -> dict[str, Callable[[], Policy]]:
@@ -27,7 +27,9 @@ def policy_factories(loaded: LoadedCases, desk: Desk) -> dict[str, Callable[[], 
     }
     for model in desk.models:
         factories[f"fixed_{model}"] = partial(ForecastPolicy, model)
-    factories[f"backtest_{BACKTEST_WINDOWS}"] = partial(BacktestSelector, BACKTEST_WINDOWS)
+    for windows in SELECTOR_WINDOWS:
+        factories[f"backtest_{windows}"] = partial(BacktestSelector, windows)
+    factories["lead_matched_4"] = partial(BacktestSelector, 4, lead_matched=True)
     factories["perfect_demand"] = partial(PerfectDemand, cases, targets)
     factories["free_menu_oracle"] = partial(MenuOracle, "free_menu_oracle", cases, targets, (), desk)
     factories["catalog_oracle"] = partial(

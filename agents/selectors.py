@@ -12,27 +12,34 @@ from castgym.envs.episode import Response
 from castgym.envs.prompts import Prompt
 from castgym.tools.calls import ToolCall
 from castgym.tools.planning.batch import ContractBatch, FloatArray, classical_plans, histories, homogeneous_groups
-from castgym.tools.planning.classical import CLASSICAL_METHODS, classical_batch
+from castgym.tools.planning.classical import CLASSICAL_METHODS, HistoryTooShortError, classical_batch
 from castgym.tools.planning.contract import CapacityContract
 
 _OLDEST_ORIGIN = 216
-"""No backtest begins before this visible hour, so that every method has the 192 hours that it needs."""
+"""Short-lead backtests begin after this many visible hours, so that every method has the 192 hours that it needs."""
+
+_SPAN = 70
+"""Hours over which lead-matched windows spread where the history leaves no more."""
 
 
 class BacktestSelector(Policy):
-    """Picks the classical method with the least mean decision loss over 24-hour backtests at short lead.
+    """Picks the classical method with the least mean decision loss over 24-hour backtests, then refits it.
 
-    The windows end at the last visible hour and step back evenly; each is forecast from all that precedes it, and
-    judged by the case's own contract with the hourly weights turned to the window's hours of day. Ties go to the
-    method's name. The protocol leaves the windows' positions open; these are ours.
+    Short-lead windows are forecast from all that directly precedes them. Lead-matched windows lie as far ahead of their
+    origin as the case's target does, so their history is shorter (72 to 142 hours a week ahead), and methods that
+    cannot do without more are not considered. A window is judged by the case's own contract with the hourly weights
+    turned to the window's hours of day. Ties go to the method's name. The protocol leaves the windows' positions open;
+    these are ours: they end as late as possible and step back evenly.
 
     Args:
         windows: number of backtests, 4 or 8 in the paper.
+        lead_matched: windows at the case's own lead.
     """
 
-    def __init__(self, windows: int = 8) -> None:
-        self.name = f"backtest_{windows}"
+    def __init__(self, windows: int = 8, lead_matched: bool = False) -> None:
+        self.name = f"lead_matched_{windows}" if lead_matched else f"backtest_{windows}"
         self.windows = windows
+        self.lead_matched = lead_matched
 
     def act(self, prompt: Prompt) -> Response:
         """Read the history, get the plan of the method that would have done best, submit it."""
@@ -73,13 +80,20 @@ class BacktestSelector(Policy):
         """The best method of each history (N, 336)."""
         methods = sorted(CLASSICAL_METHODS)
         losses = np.zeros((len(methods), len(history)))
-        last = HISTORY_HOURS - TARGET_HOURS
-        for origin in np.linspace(_OLDEST_ORIGIN, last, self.windows).round().astype(int):
-            turned = np.roll(contracts.priority, (offset - int(origin)) % TARGET_HOURS, axis=1)
+        gap = offset - HISTORY_HOURS if self.lead_matched else 0
+        last = HISTORY_HOURS - TARGET_HOURS - gap
+        for origin in np.linspace(min(_OLDEST_ORIGIN, last - _SPAN), last, self.windows).round().astype(int):
+            start = int(origin) + gap
+            turned = np.roll(contracts.priority, (offset - start) % TARGET_HOURS, axis=1)
             window = ContractBatch(contracts.terms, turned, contracts.scale)
-            demand = history[:, origin : origin + TARGET_HOURS]
-            plans = [window.plan(classical_batch(method, history[:, :origin], int(origin)))[0] for method in methods]
-            losses += window.realized_losses(np.stack(plans), demand)
+            demand = history[:, start : start + TARGET_HOURS]
+            for number, method in enumerate(methods):
+                try:
+                    found = classical_batch(method, history[:, :origin], start)
+                except HistoryTooShortError:
+                    losses[number] = np.inf
+                else:
+                    losses[number] += window.realized_losses(window.plan(found)[0][None], demand)[0]
         return [methods[number] for number in losses.argmin(axis=0)]
 
 

@@ -36,6 +36,7 @@ def _add_commands() -> None:
     from castgym.cli.demo import demo
     from castgym.cli.evaluate import evaluate
     from castgym.cli.release import export, release
+    from castgym.cli.replay import replay
     from castgym.cli.report import report
 
     data_app.command()(release)
@@ -43,6 +44,7 @@ def _add_commands() -> None:
     app.add_typer(data_app, name="data")
     app.command()(evaluate)
     app.command()(report)
+    app.command()(replay)
     app.command()(demo)
 
 

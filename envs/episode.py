@@ -31,6 +31,9 @@ MAX_CALLS = 12
 MAX_RESPONSE_TOKENS = 16_384
 """Output tokens of a response (protocol, tools)."""
 
+CHARACTERS_PER_TOKEN = 16
+"""No tokenizer in use averages more on any text: a response with more characters is over the token limit for sure."""
+
 FREE_MODELS = ("seasonal_empirical",)
 """Models that the pool `no_tsfm` keeps: they are no time-series foundation models."""
 
@@ -195,6 +198,7 @@ class Episode:
             return self._finish(Transition(outcome="truncated"))
         if isinstance(response, ToolCall):
             return self._call((response,), (), _as_message(response))
+        response = _encodable(response)
         parsed = parse_response(response)
         message = {"role": "assistant", "content": response} if isinstance(response, str) else dict(response)
         if parsed.is_answer:
@@ -243,6 +247,10 @@ class Episode:
             case, episode._ledger, episode._pool, config.models, episode._keep_plan
         ).toolbox()
         return episode
+
+    def fork(self) -> "Episode":
+        """An independent copy at this step, for branching rollouts. Its ledger lives in memory."""
+        return Episode.from_state(self.state(), self.case, self.config, self._pool)
 
     def _call(self, calls: Sequence[ToolCall], errors: Sequence[Any], message: dict[str, Any]) -> Transition:
         if len(self._memory.calls) >= self.config.max_calls:
@@ -308,12 +316,24 @@ class Episode:
         return self._last_plan
 
     def _too_long(self, response: Response) -> bool:
+        if isinstance(response, ToolCall):
+            return False
         if isinstance(response, Mapping) and response.get("finish_reason") == "length":
             return True
-        if self.config.count_tokens is None or isinstance(response, ToolCall):
-            return False
-        text = response if isinstance(response, str) else json.dumps(dict(response))
-        return self.config.count_tokens(text) > self.config.max_response_tokens
+        limit = self.config.max_response_tokens
+        text = response if isinstance(response, str) else json.dumps(dict(response), default=str)
+        if len(text) > limit * CHARACTERS_PER_TOKEN:
+            return True
+        return self.config.count_tokens is not None and self.config.count_tokens(text) > limit
+
+
+def _encodable(response: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """The response with `?` for what no UTF-8 file or tokenizer can hold (lone surrogates)."""
+    if isinstance(response, str):
+        return response.encode("utf-8", "replace").decode("utf-8")
+    text = json.dumps(dict(response), ensure_ascii=False, default=str)
+    mended: Mapping[str, Any] = json.loads(text.encode("utf-8", "replace").decode("utf-8"))
+    return mended
 
 
 def _fault(kind: str, message: str) -> ToolResult:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from castgym.data.errors import ConfigError
 from castgym.data.schema import Case, Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
-from castgym.envs.episode import MAX_CALLS, MAX_RESPONSE_TOKENS, Episode, EpisodeConfig, Response
+from castgym.envs.episode import CHARACTERS_PER_TOKEN, MAX_CALLS, MAX_RESPONSE_TOKENS, Episode, EpisodeConfig, Response
 from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.render import render_array, render_text
 from castgym.envs.rewards import decision_reward
@@ -26,11 +26,11 @@ from castgym.envs.spaces import Utf8Text
 from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool
 
-MAX_PROMPT_CHARACTERS = 1_000_000
-"""Longest observation; a chat of 12 full histories stays far below."""
+MEMORY_PROMPT_CHARACTERS = 1_000_000
+"""Longest observation in memory mode; twelve full histories stay far below."""
 
-CHARACTERS_PER_TOKEN = 16
-"""No tokenizer in use averages more; bounds the action space from the token limit."""
+RESULT_CHARACTERS = 50_000
+"""Longest result of a tool: a full history has about 15,000."""
 
 
 class FWBenchEnv(gym.Env[str, Response]):
@@ -109,8 +109,10 @@ class FWBenchEnv(gym.Env[str, Response]):
         self._forecasters = forecasters
         self._ledger_folder = Path(ledger_folder) if ledger_folder is not None else None
         self.render_mode = render_mode
-        self.observation_space = Utf8Text(MAX_PROMPT_CHARACTERS)
-        self.action_space = Utf8Text(max_response_tokens * CHARACTERS_PER_TOKEN)
+        longest_response = max_response_tokens * CHARACTERS_PER_TOKEN
+        longest_chat = (max_calls + 1) * (longest_response + RESULT_CHARACTERS)
+        self.observation_space = Utf8Text(MEMORY_PROMPT_CHARACTERS if prompt_mode == "memory" else longest_chat)
+        self.action_space = Utf8Text(longest_response)
         self._episode: Episode | None = None
         self._score: Score | None = None
         self._episodes_begun = 0

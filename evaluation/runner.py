@@ -19,6 +19,7 @@ from castgym.envs.casesets import LoadedCases
 from castgym.envs.episode import POOLS, Episode, EpisodeConfig
 from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.scoring import Score, score_plans, score_submission
+from castgym.envs.trajectory import Trajectory
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, open_run
 from castgym.tools.forecasters.pool import ForecasterPool
@@ -141,25 +142,26 @@ def _results(
             yield vectorised_rows(policy, loaded, pending[start : start + _BATCH], desk), ()
         return
 
-    def play(item: tuple[str, int]) -> tuple[ResultRow, Mapping[str, Any]]:
+    def play(item: tuple[str, int]) -> tuple[ResultRow, Trajectory | None]:
         return play_case(policy, loaded, item[0], item[1], settings, desk.pool)
 
-    for row, episode in _side_by_side(play, pending, settings.workers):
-        yield [row], [episode] if settings.keep_episodes else []
+    for row, trajectory in _side_by_side(play, pending, settings.workers):
+        kept = settings.keep_episodes and trajectory is not None
+        yield [row], [trajectory.to_json()] if kept and trajectory is not None else []
 
 
 def _side_by_side(
-    play: Callable[[tuple[str, int]], tuple[ResultRow, Mapping[str, Any]]],
+    play: Callable[[tuple[str, int]], tuple[ResultRow, Trajectory | None]],
     pending: Sequence[tuple[str, int]],
     workers: int,
-) -> Iterator[tuple[ResultRow, Mapping[str, Any]]]:
+) -> Iterator[tuple[ResultRow, Trajectory | None]]:
     """Results in the order in which they end, with few episodes in flight, so that an interrupt is quick."""
     if workers == 1:
         yield from map(play, pending)
         return
     items = iter(pending)
     with ThreadPoolExecutor(workers) as threads:
-        running: set[Future[tuple[ResultRow, Mapping[str, Any]]]] = {
+        running: set[Future[tuple[ResultRow, Trajectory | None]]] = {
             threads.submit(play, item) for item in islice(items, 2 * workers)
         }
         while running:
@@ -171,11 +173,11 @@ def _side_by_side(
 
 def play_case(
     policy: Policy, loaded: LoadedCases, case_id: str, repeat: int, settings: EvaluationSettings, pool: ForecasterPool
-) -> tuple[ResultRow, dict[str, Any]]:
+) -> tuple[ResultRow, Trajectory | None]:
     """Play one episode to its end and score it; the infrastructure's faults are retried, then counted.
 
     Returns:
-        The row, and the episode's prompts, responses and state.
+        The row, and the trajectory where the episode ended.
     """
     case = loaded.case_set.by_id(case_id)
     config = EpisodeConfig.of(
@@ -188,35 +190,41 @@ def play_case(
     started = time.perf_counter()
     fault = ""
     for _ in range(ATTEMPTS):
-        episode, steps = Episode(case, config, pool), []
+        episode = Episode(case, config, pool)
+        trajectory = Trajectory.begin(episode, repeat)
         try:
             while not episode.done:
                 prompt = episode.observe()
                 response = policy.act(prompt)
-                episode.act(response)
-                if settings.keep_episodes:
-                    steps.append({"messages": list(prompt.messages), "response": _response_json(response)})
+                trajectory.add(prompt, response, episode.act(response))
         except InfrastructureError as error:
             fault = f"{type(error).__name__}: {error}"
             continue
         seconds = time.perf_counter() - started
-        score = score_submission(
-            case,
-            loaded.targets[case_id],
-            episode.end.submission,
-            spent=episode.spent,
-            sigma=loaded.case_set.sigma[case.domain],
-            budget=loaded.case_set.tariff.budget,
-            rejection=episode.end.rejection or episode.end.outcome,
-        )
+        score = score_episode(episode, loaded)
+        trajectory.finish(episode, score)
         calls = tuple(
             {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
             for call in episode.memory.calls
         )
         answer = response if isinstance(response, str) else None
         row = _scored_row(case, repeat, episode.end.outcome or "invalid_submission", score, answer, calls, seconds)
-        return row, {"case_id": case_id, "repeat": repeat, "steps": steps, "state": episode.state()}
-    return failed_row(case, repeat, fault, time.perf_counter() - started), {"case_id": case_id, "repeat": repeat}
+        return row, trajectory
+    return failed_row(case, repeat, fault, time.perf_counter() - started), None
+
+
+def score_episode(episode: Episode, loaded: LoadedCases) -> Score:
+    """Join an ended episode with the truth."""
+    case = episode.case
+    return score_submission(
+        case,
+        loaded.targets[case.case_id],
+        episode.end.submission,
+        spent=episode.spent,
+        sigma=loaded.case_set.sigma[case.domain],
+        budget=loaded.case_set.tariff.budget,
+        rejection=episode.end.rejection or episode.end.outcome,
+    )
 
 
 def vectorised_rows(
@@ -298,11 +306,3 @@ def _identity(case: Case, repeat: int) -> dict[str, Any]:
         "family": case.family,
         "cohort": case.cohort,
     }
-
-
-def _response_json(response: Any) -> Any:
-    if isinstance(response, str):
-        return response
-    if isinstance(response, Mapping):
-        return dict(response)
-    return {"name": response.name, "arguments": dict(response.arguments)}

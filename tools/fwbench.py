@@ -40,7 +40,7 @@ SeriesId = Annotated[str, Field(description="Series to read, as the catalog name
 Model = Annotated[str, Field(description="Forecast model, as the catalog names it.")]
 Horizon = Annotated[int, Field(ge=1, le=MAX_HORIZON, description="Hourly steps to forecast.")]
 ContextSteps = Annotated[int, Field(ge=2, le=HISTORY_HOURS, description="Past hours that the model reads.")]
-Method = Annotated[str, Field(description="Free method: " + ", ".join(CLASSICAL_METHODS) + ".")]
+Method = Annotated[str, Field(description="Free method.", json_schema_extra={"enum": list(CLASSICAL_METHODS)})]
 Origin = Annotated[str, Field(description="Past time (ISO 8601 with UTC offset) at which the forecast is made.")]
 Limit = Annotated[int, Field(ge=1, le=HISTORY_HOURS, description="How many of the last hours to return.")]
 

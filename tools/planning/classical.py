@@ -21,6 +21,10 @@ _TREND_HOURS = 336.0
 FloatArray = NDArray[np.float64]
 
 
+class HistoryTooShortError(ValueError):
+    """A method needs more visible hours than there are."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Distributions:
     """Weighted samples of demand for a batch of cases.
@@ -40,7 +44,9 @@ def _same_phase(history: FloatArray, offset: int, period: int, newest: int | Non
     first = np.arange(offset, offset + TARGET_HOURS) % period
     counts = (length - first + period - 1) // period
     if counts.min() == 0:
-        raise ValueError(f"a history of {length} hours has no value for some target hour of a {period}-hour cycle")
+        raise HistoryTooShortError(
+            f"a history of {length} hours has no value for some target hour of a {period}-hour cycle"
+        )
     used = counts if newest is None else np.minimum(counts, newest)
     width = int(used.max())
     position = np.arange(width)
@@ -86,7 +92,9 @@ def _recent_day_empirical(history: FloatArray, offset: int) -> Distributions:
 
 def _level_adjusted_weekly(history: FloatArray, offset: int) -> Distributions:
     if history.shape[1] < WEEK + DAY:
-        raise ValueError(f"level_adjusted_weekly needs {WEEK + DAY} hours of history, found {history.shape[1]}")
+        raise HistoryTooShortError(
+            f"level_adjusted_weekly needs {WEEK + DAY} hours of history, found {history.shape[1]}"
+        )
     repeat = _weekly_repeat(history, offset)
     level = history[:, -DAY:].mean(axis=1) - history[:, -WEEK - DAY : -WEEK].mean(axis=1)
     return Distributions(np.maximum(repeat.samples + level[:, None, None], 0.0), repeat.weights)
@@ -140,7 +148,7 @@ def classical_batch(method: str, history: FloatArray, offset: int) -> Distributi
         offset: hours from the first visible hour to the first target hour.
 
     Raises:
-        ValueError: the history is too short for the method.
+        HistoryTooShortError: the history is too short for the method.
     """
     return CLASSICAL_METHODS[method](history, offset)
 
