@@ -1,7 +1,6 @@
 """Fixed policies: one method for every case."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -10,7 +9,8 @@ from castgym.data.schema import HISTORY_HOURS, Case
 from castgym.envs.episode import Response
 from castgym.envs.prompts import Prompt
 from castgym.tools.calls import ToolCall
-from castgym.tools.planning.batch import FloatArray, classical_plans, forecast_distributions, plan_cases
+from castgym.tools.planning.batch import classical_plans, forecast_distributions, plan_cases
+from castgym.tools.planning.classical import Distributions
 from castgym.tools.planning.optimizer import IndexArray
 
 FALLBACK_METHOD = "hour_of_day_empirical"
@@ -112,16 +112,10 @@ def forecast_plans(cases: Sequence[Case], model: str, desk: Desk) -> tuple[Index
     plans = np.zeros((len(cases), cases[0].terms.n_blocks), dtype=np.intp)
     if payable:
 
-        def quantiles(case: Case) -> FloatArray:
-            return desk.pool.forecast(model, case.history, case.expected_horizon)
+        def distributions(members: list[Case]) -> Distributions:
+            horizon = members[0].expected_horizon
+            quantiles = desk.pool.forecast_many(model, [case.history for case in members], horizon, desk.workers)
+            return forecast_distributions(quantiles, horizon)
 
-        with ThreadPoolExecutor(desk.workers) as threads:
-            found = dict(zip((case.case_id for case in payable), threads.map(quantiles, payable), strict=True))
-        planned, _ = plan_cases(
-            payable,
-            lambda members: forecast_distributions(
-                np.stack([found[case.case_id] for case in members]), members[0].expected_horizon
-            ),
-        )
-        plans[np.array(prices) <= desk.tariff.budget] = planned
+        plans[np.array(prices) <= desk.tariff.budget] = plan_cases(payable, distributions)[0]
     return plans, prices

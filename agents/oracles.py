@@ -9,7 +9,7 @@ from castgym.agents.fixed import classical_decision, forecast_call, forecast_dec
 from castgym.data.schema import Case, CaseSet, TargetStore
 from castgym.envs.episode import FREE_MODELS, Response
 from castgym.envs.prompts import Prompt
-from castgym.envs.scoring import objective
+from castgym.envs.scoring import COMBINED
 from castgym.tools.planning.batch import FloatArray, classical_plans, plan_cases, realized_losses
 from castgym.tools.planning.classical import CLASSICAL_METHODS, Distributions
 
@@ -95,7 +95,7 @@ class MenuOracle(Policy):
             losses, floors = realized_losses(cases, plans, demand)
             for position, decision in enumerate(decisions):
                 excess = float(losses[position] - floors[position])
-                score = objective(excess, decision.credits, sigma[position], desk.tariff.budget)[1]
+                score = COMBINED.score(excess / sigma[position], decision.credits, desk.tariff.budget)
                 scores[number, position] = score if decision.credits <= desk.tariff.budget else np.inf
         return [list(menu)[number] for number in scores.argmin(axis=0)]
 

@@ -1,27 +1,43 @@
 """`castgym data`: build case sets and look at them."""
 
 from calendar import monthrange
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from castgym.data.bikes import BikeUnit, bike_cases
 from castgym.data.builder import BuiltCases, summary
 from castgym.data.cohorts import FAMILIES, Cohort
-from castgym.data.eia930 import COHORTS, eia930_cases
+from castgym.data.eia930 import COHORTS as EIA930_COHORTS
+from castgym.data.eia930 import eia930_cases
 from castgym.data.errors import ConfigError
-from castgym.data.schema import Family
+from castgym.data.schema import Domain, Family
 from castgym.data.simulate import simulated_cases
+from castgym.data.tfl import COHORTS as BIKE_COHORTS
+from castgym.data.tfl import SELECTION_DAYS, STATIONS, tfl_cases
+from castgym.data.tfl_files import TflLayout
 from castgym.envs.casesets import load_cases, write_built
 
 app = typer.Typer(no_args_is_help=True, help="Build case sets and look at them.")
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to create.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")]
+TestYear = Annotated[int | None, typer.Option(help="Year of the test cohorts; the latest by default.")]
+Cohorts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cohort",
+        help="Test cohort as MONTH:DAY,DAY or MONTH:all (decision dates; for bikes target dates); repeat. "
+        "Default the protocol's.",
+    ),
+]
+Leads = Annotated[list[str] | None, typer.Option("--lead", help="day_ahead or week_ahead; repeat. Default both.")]
+TrainStride = Annotated[int, typer.Option(min=1, help="Days between train decisions.")]
 
 
 @app.command()
@@ -38,31 +54,112 @@ def simulate(
 def eia930(
     files: Annotated[list[Path], typer.Argument(help="EIA-930 balance files or wide tables, plain or gzip.")],
     out: Out,
-    test_year: Annotated[int | None, typer.Option(help="Year of the test cohorts; the latest by default.")] = None,
-    cohort: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Test cohort as MONTH:DAY,DAY or MONTH:all (decision dates); repeat. Default the protocol's."
-        ),
-    ] = None,
-    lead: Annotated[list[str] | None, typer.Option(help="day_ahead or week_ahead; repeat. Default both.")] = None,
+    test_year: TestYear = None,
+    cohort: Cohorts = None,
+    lead: Leads = None,
     authority: Annotated[list[str] | None, typer.Option(help="Balancing authority; repeat. Default all.")] = None,
-    train_stride: Annotated[int, typer.Option(min=1, help="Days between train decisions.")] = 3,
+    train_stride: TrainStride = 3,
     overwrite: Overwrite = False,
 ) -> None:
     """Cut cases from EIA-930 hourly demand."""
     built = eia930_cases(
         files,
         test_year=test_year,
-        cohorts=tuple(map(_cohort, cohort)) if cohort else COHORTS,
-        families=tuple(map(_family, lead)) if lead else FAMILIES,
+        cohorts=_cohorts("electricity", cohort) or EIA930_COHORTS,
+        families=_families(lead),
         authorities=authority,
         train_stride=train_stride,
     )
     _write(out, built, overwrite)
 
 
-def _cohort(text: str) -> Cohort:
+@app.command()
+def tfl(
+    files: Annotated[list[Path], typer.Argument(help="TfL journey extracts of one layout, plain or gzip.")],
+    out: Out,
+    layout: Annotated[
+        str, typer.Option(help="official (the header tells which), or seconds-2019 for files without a header.")
+    ] = "official",
+    test_year: TestYear = None,
+    cohort: Cohorts = None,
+    lead: Leads = None,
+    station: Annotated[
+        list[str] | None, typer.Option(help="Id of a start station; repeat. Default the most active ones.")
+    ] = None,
+    n_stations: Annotated[int, typer.Option(min=1, help="How many of the most active stations.")] = STATIONS,
+    selection_start: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], help="First day on which activity is measured; April 1 of the test year by default."
+        ),
+    ] = None,
+    selection_days: Annotated[int, typer.Option(min=1, help="Days on which activity is measured.")] = SELECTION_DAYS,
+    train_stride: TrainStride = 3,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cut cases from London cycle-hire journeys: departures by start station and hour."""
+    built = tfl_cases(
+        files,
+        layout=cast(TflLayout, layout),  # checked there
+        test_year=test_year,
+        cohorts=_cohorts("cycle_hire", cohort) or BIKE_COHORTS,
+        families=_families(lead),
+        stations=station,
+        n_stations=n_stations,
+        selection_start=selection_start.date() if selection_start else None,
+        selection_days=selection_days,
+        train_stride=train_stride,
+    )
+    _write(out, built, overwrite)
+    counts = ", ".join(f"{count} {name}" for name, count in built.source["journeys"].items())
+    Console().print(f"journeys: {counts}; {built.source['hours']['unknown']} hours unknown", highlight=False)
+
+
+@app.command()
+def bikes(
+    files: Annotated[list[Path], typer.Argument(help="Wide tables of hourly counts by station, plain or gzip.")],
+    out: Out,
+    test_year: TestYear = None,
+    cohort: Cohorts = None,
+    lead: Leads = None,
+    station: Annotated[list[str] | None, typer.Option(help="Column of a station; repeat. Default all.")] = None,
+    prefix: Annotated[str, typer.Option(help="Beginning of case ids.")] = "BIKE",
+    calendar: Annotated[str, typer.Option(help="Time zone whose days are the target days.")] = "Europe/London",
+    unit: Annotated[str, typer.Option(help="What is counted: departures/hour or arrivals/hour.")] = "departures/hour",
+    closed_hours: Annotated[
+        str | None,
+        typer.Option(help="Local hours HH-HH in which the system is closed: unknown counts in them are zero."),
+    ] = None,
+    train_stride: TrainStride = 3,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cut cases from wide tables of hourly counts at bike stations (first column utc_hour_start)."""
+    built = bike_cases(
+        files,
+        test_year=test_year,
+        cohorts=_cohorts("cycle_hire", cohort) or BIKE_COHORTS,
+        families=_families(lead),
+        stations=station,
+        prefix=prefix,
+        calendar=calendar,
+        unit=cast(BikeUnit, unit),  # checked there
+        closed_hours=closed_hours,
+        train_stride=train_stride,
+    )
+    _write(out, built, overwrite)
+    if closed := built.source["closed_hours"]:
+        Console().print(
+            f"closed hours {closed['local_hours']}: {closed['filled']} unknown station hours taken as zero; "
+            f"{closed['busy']} have a count above zero",
+            highlight=False,
+        )
+
+
+def _cohorts(domain: Domain, texts: list[str] | None) -> tuple[Cohort, ...]:
+    return tuple(_cohort(domain, text) for text in texts or ())
+
+
+def _cohort(domain: Domain, text: str) -> Cohort:
     """Read `7:1,9,17,25` or `7:all`. Cohorts given so weigh the same."""
     month_text, _, days_text = text.partition(":")
     try:
@@ -75,7 +172,11 @@ def _cohort(text: str) -> Cohort:
             raise ValueError(f"days must be different ones from 1 to {last}")
     except ValueError as error:
         raise ConfigError(f"expected a cohort such as 7:1,9,17,25 or 7:all, found {text!r} ({error})") from error
-    return Cohort("electricity", month, days, 1.0)
+    return Cohort(domain, month, days, 1.0)
+
+
+def _families(texts: list[str] | None) -> tuple[Family, ...]:
+    return tuple(map(_family, texts)) if texts else FAMILIES
 
 
 def _family(text: str) -> Family:

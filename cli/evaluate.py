@@ -16,6 +16,7 @@ from castgym.data.schema import Case, CaseSet, Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.episode import POOLS, pool_models
 from castgym.envs.prompts import PromptMode
+from castgym.envs.scoring import COMBINED, OBJECTIVES, find_objective
 from castgym.evaluation.runner import EvaluationSettings
 from castgym.evaluation.runner import evaluate as run_policy
 from castgym.tools.forecasters.pool import shared_pool
@@ -31,6 +32,9 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Keep about so many cases, evenly spread.")] = None,
     pool: Annotated[str, typer.Option(help="full, or no_tsfm without foundation models.")] = POOLS[0],
     prompt_mode: Annotated[str, typer.Option(help="memory or chat.")] = "memory",
+    objective: Annotated[
+        str, typer.Option(help="What prompts ask to minimise: " + ", ".join(OBJECTIVES) + ".")
+    ] = COMBINED.name,
     repeats: Annotated[int, typer.Option(min=1, help="Episodes a case.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Base seed.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Episodes side by side.")] = 2,
@@ -46,6 +50,7 @@ def evaluate(
     settings = EvaluationSettings(
         pool=pool,
         prompt_mode=prompt_mode,  # type: ignore[arg-type]  # checked above
+        objective=find_objective(objective).name,
         repeats=repeats,
         seed=seed,
         workers=workers,

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from castgym.data.errors import ConfigError, DataError
 from castgym.envs.casesets import LoadedCases, load_cases
+from castgym.envs.scoring import COMBINED, OBJECTIVES, Objective, find_objective
 from castgym.evaluation.runs import Run
 
 
@@ -20,12 +21,15 @@ def report(
     cases: Annotated[
         str | None, typer.Option(help="Case set for the plan plot; where the runs found theirs by default.")
     ] = None,
+    objective: Annotated[str, typer.Option(help="Weights of S: " + ", ".join(OBJECTIVES) + ".")] = COMBINED.name,
 ) -> None:
     """Score runs in the layout of the paper's Table 2, with paired clustered bootstrap intervals and plots."""
-    write_report(runs, out or runs[0].parent / "report", reference, cases)
+    write_report(runs, out or runs[0].parent / "report", reference, cases, find_objective(objective))
 
 
-def write_report(paths: list[Path], out: Path, reference: str | None, cases: str | None) -> None:
+def write_report(
+    paths: list[Path], out: Path, reference: str | None, cases: str | None, objective: Objective = COMBINED
+) -> None:
     """Read runs, write the report folder, print its table."""
     # Here and not above: plotting takes a second to import, and every other command starts without it.
     from castgym.evaluation.report import build_report, render_table
@@ -40,6 +44,7 @@ def write_report(paths: list[Path], out: Path, reference: str | None, cases: str
         out,
         case_set=loaded.case_set if loaded else None,
         targets=loaded.targets if loaded else None,
+        objective=objective,
     )
     console = Console()
     console.print(render_table(built))

@@ -1,14 +1,13 @@
 """Finding case sets by name: the embedded one, built once and cached, or a folder."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock
 
 import castgym.data
 from castgym.data.builder import BuiltCases, exclusions_csv
+from castgym.data.cache import cache_folder
 from castgym.data.errors import DataError
 from castgym.data.files import sha256_hex
 from castgym.data.schema import CaseSet, TargetStore
@@ -22,9 +21,6 @@ EMBEDDED = "embedded"
 
 OFFLINE_MODELS = ("seasonal_empirical", "fracast")
 """Forecasters that run without network, sold in the case sets that castgym builds."""
-
-CACHE_VARIABLE = "CASTGYM_CACHE"
-"""Environment variable that names the cache folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +36,6 @@ class LoadedCases:
     case_set: CaseSet
     targets: TargetStore
     source: str
-
-
-def cache_folder() -> Path:
-    """Where built case sets are kept: `$CASTGYM_CACHE`, or the user's cache folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("castgym"))
 
 
 def _builder_digest() -> str:

@@ -18,6 +18,7 @@ from castgym.envs.answers import read_plan_answer, read_submission
 from castgym.envs.memory import CallRecord, Memory
 from castgym.envs.outcomes import Outcome
 from castgym.envs.prompts import AnswerForm, Prompt, PromptMode, memory_text, system_text, task_facts, task_text
+from castgym.envs.scoring import COMBINED, find_objective
 from castgym.tools.calls import ToolCall, parse_response
 from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools, Plan
@@ -68,6 +69,7 @@ class EpisodeConfig:
         models: forecasters that may be bought.
         prompt_mode: `memory` or `chat`.
         answer_form: `decisions` (official) or `plan`.
+        objective: name of the objective that the prompt states.
         max_calls: tool calls before the budget is exhausted.
         max_response_tokens: tokens of a response; a longer one is cut by whoever generates it and ends the episode.
         count_tokens: counts a response's tokens; without it only a response marked as cut counts as too long.
@@ -78,6 +80,7 @@ class EpisodeConfig:
     models: tuple[str, ...]
     prompt_mode: PromptMode = "memory"
     answer_form: AnswerForm = "decisions"
+    objective: str = COMBINED.name
     max_calls: int = MAX_CALLS
     max_response_tokens: int = MAX_RESPONSE_TOKENS
     count_tokens: Callable[[str], int] | None = None
@@ -86,6 +89,7 @@ class EpisodeConfig:
         for name, allowed in (("prompt_mode", PromptMode), ("answer_form", AnswerForm)):
             if getattr(self, name) not in get_args(allowed):
                 raise ConfigError(f"expected {name} to be one of {get_args(allowed)}, found {getattr(self, name)!r}")
+        find_objective(self.objective)
         if self.max_calls < 0 or self.max_response_tokens < 1:
             raise ConfigError("expected max_calls >= 0 and max_response_tokens >= 1")
 
@@ -147,7 +151,9 @@ class Episode:
         self._chat: list[dict[str, Any]] = []
         self._ledger = Ledger(config.tariff, ledger_path)
         self._pool = pool or shared_pool()
-        self._task = task_facts(case, config.tariff, config.sigma, config.models, config.max_calls)
+        self._task = task_facts(
+            case, config.tariff, config.sigma, config.models, config.max_calls, find_objective(config.objective)
+        )
         self._system = system_text(self._task, config.answer_form)
         self._task_text = task_text(self._task)
         self._last_plan: str | None = None

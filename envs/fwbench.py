@@ -21,7 +21,7 @@ from castgym.envs.episode import CHARACTERS_PER_TOKEN, MAX_CALLS, MAX_RESPONSE_T
 from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.render import render_array, render_text
 from castgym.envs.rewards import decision_reward
-from castgym.envs.scoring import Score, score_submission
+from castgym.envs.scoring import COMBINED, Score, find_objective, score_submission
 from castgym.envs.spaces import Utf8Text
 from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool
@@ -46,6 +46,8 @@ class FWBenchEnv(gym.Env[str, Response]):
         prompt_mode: `memory` rebuilds the prompt from the structured memory, `chat` appends to a conversation.
         answer_form: `decisions` is official; `plan` names a plan in memory and is never ranked with it.
         pool: `full`, or `no_tsfm` without time-series foundation models.
+        objective: what the prompt asks to minimise and the reward measures: `combined` (official), `loss_only`,
+            `0.25/0.75` or `0.75/0.25`.
         max_calls: tool calls before the episode ends without a submission.
         max_response_tokens: tokens of a response.
         count_tokens: counts them; without it, only a chat message with `finish_reason` "length" is too long.
@@ -81,6 +83,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         prompt_mode: PromptMode = "memory",
         answer_form: AnswerForm = "decisions",
         pool: str = "full",
+        objective: str = COMBINED.name,
         max_calls: int = MAX_CALLS,
         max_response_tokens: int = MAX_RESPONSE_TOKENS,
         count_tokens: Callable[[str], int] | None = None,
@@ -96,9 +99,10 @@ class FWBenchEnv(gym.Env[str, Response]):
         loaded = cases if isinstance(cases, LoadedCases) else load_cases(cases)
         self.cases = loaded.case_set.split(split)
         self._targets = loaded.targets
-        self._conditions = {
+        self._conditions: dict[str, Any] = {
             "prompt_mode": prompt_mode,
             "answer_form": answer_form,
+            "objective": objective,
             "max_calls": max_calls,
             "max_response_tokens": max_response_tokens,
             "count_tokens": count_tokens,
@@ -216,6 +220,7 @@ class FWBenchEnv(gym.Env[str, Response]):
             sigma=self.cases.sigma[case.domain],
             budget=self.cases.tariff.budget,
             rejection=end.rejection or end.outcome,
+            objective=find_objective(self._conditions["objective"]),
         )
 
     def _info(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from castgym.data.contract import TARGET_HOURS
 from castgym.data.schema import Case
 from castgym.data.tariff import Tariff
 from castgym.envs.memory import CallRecord, Memory, PlanRecord
+from castgym.envs.scoring import Objective
 from castgym.tools.planning.contract import CapacityContract
 
 PromptMode = Literal["memory", "chat"]
@@ -42,7 +43,9 @@ class Prompt:
         return "\n\n".join(f"[{message['role']}]\n{_message_text(message)}" for message in self.messages)
 
 
-def task_facts(case: Case, tariff: Tariff, sigma: float, models: Sequence[str], max_calls: int) -> dict[str, Any]:
+def task_facts(
+    case: Case, tariff: Tariff, sigma: float, models: Sequence[str], max_calls: int, objective: Objective
+) -> dict[str, Any]:
     """Everything that an agent is told about its task, as JSON. Nothing in it depends on the target's demand."""
     contract = CapacityContract.of(case)
     return {
@@ -60,6 +63,7 @@ def task_facts(case: Case, tariff: Tariff, sigma: float, models: Sequence[str], 
         "budget": tariff.budget,
         "models": list(models),
         "max_calls": max_calls,
+        "objective": {"loss_weight": objective.loss_weight, "cost_weight": objective.cost_weight},
     }
 
 
@@ -93,7 +97,7 @@ def task_text(task: Mapping[str, Any]) -> str:
         f"Neighbouring blocks may differ by at most {round(contract['ramp'] * scale, 6):.10g} {unit} "
         f"({contract['ramp']:g} of the scale {round(scale, 6):.10g}, the mean of the visible history).",
         _loss_text(contract),
-        f"Objective: minimise S = 0.5 * (excess loss / {task['sigma']:.6g} + credits spent / {task['budget']}).",
+        _objective_text(task),
     ]
     return "\n".join(lines)
 
@@ -150,6 +154,15 @@ def _loss_text(contract: Mapping[str, Any]) -> str:
             f" Each change between neighbouring blocks costs {contract['adjustment']:g} / {TARGET_HOURS} x its size."
         )
     return text
+
+
+def _objective_text(task: Mapping[str, Any]) -> str:
+    """The objective; the floor of the loss is left out, as in the paper: a constant that needs unseen demand."""
+    weights = task["objective"]
+    loss = f"{weights['loss_weight']:g} x loss / {task['sigma']:.6g}"
+    if weights["cost_weight"] == 0:
+        return f"Objective: minimise S = {loss}. Credits do not count, but no more than {task['budget']} can be spent."
+    return f"Objective: minimise S = {loss} + {weights['cost_weight']:g} x credits spent / {task['budget']}."
 
 
 def _record_text(record: CallRecord) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from castgym.data.errors import ConfigError
 from castgym.data.schema import Case, Target
 from castgym.tools.planning.batch import realized_losses
 from castgym.tools.planning.contract import CapacityContract
@@ -23,7 +25,7 @@ class Score:
         floor: loss with known demand, F.
         credits: credits charged.
         R: normalised excess loss, (loss - floor) / sigma.
-        S: 0.5 * (R + credits / budget).
+        S: the score, 0.5 * R + 0.5 * credits / budget unless another objective was stated.
         grid_index: committed plan, `None` where invalid.
     """
 
@@ -41,10 +43,56 @@ class Score:
         return asdict(self)
 
 
-def objective(excess: float, spent: int, sigma: float, budget: int) -> tuple[float, float]:
-    """R and S of an excess loss and a spending (FWBench section 3.4)."""
-    normalised = excess / sigma
-    return normalised, 0.5 * (normalised + spent / budget)
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """How loss and forecast cost are weighed (FWBench Eq. (2); its sections 4.4 and 4.5 vary the weights).
+
+    Attributes:
+        name: name in settings.
+        loss_weight: weight of the normalised excess loss R.
+        cost_weight: weight of credits / budget.
+    """
+
+    name: str
+    loss_weight: float
+    cost_weight: float
+
+    def score(self, R: float, spent: float, budget: int) -> float:
+        """S of a normalised excess loss and a spending."""
+        return self.loss_weight * R + self.cost_weight * (spent / budget)
+
+    @property
+    def formula(self) -> str:
+        """The formula of S in words."""
+        return f"S = {self.loss_weight:g} R + {self.cost_weight:g} credits / B"
+
+
+COMBINED = Objective("combined", 0.5, 0.5)
+"""The official objective."""
+
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+    {
+        item.name: item
+        for item in (
+            COMBINED,
+            Objective("loss_only", 1.0, 0.0),
+            Objective("0.25/0.75", 0.25, 0.75),
+            Objective("0.75/0.25", 0.75, 0.25),
+        )
+    }
+)
+"""The official objective and the paper's variants, by loss weight / cost weight."""
+
+
+def find_objective(name: str) -> Objective:
+    """The objective of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in OBJECTIVES:
+        raise ConfigError(f"expected an objective of {', '.join(OBJECTIVES)}, found {name!r}")
+    return OBJECTIVES[name]
 
 
 def score_submission(
@@ -56,6 +104,7 @@ def score_submission(
     sigma: float,
     budget: int,
     rejection: str | None = None,
+    objective: Objective = COMBINED,
 ) -> Score:
     """Grade a submission and compute its score.
 
@@ -67,6 +116,7 @@ def score_submission(
         sigma: scale of the excess loss in the case's domain.
         budget: credits of a case, B.
         rejection: why there is no submission, where the reader of the final text named a reason.
+        objective: weights of loss and cost.
 
     Raises:
         ValueError: the target belongs to another case.
@@ -74,7 +124,8 @@ def score_submission(
     if case.case_id != target.case_id:
         raise ValueError(f"the target of {target.case_id} cannot score {case.case_id}")
     grade = CapacityContract.of(case).grade(submission, target.actual)
-    R, S = objective(grade.excess, spent, sigma, budget)
+    R = grade.excess / sigma
+    S = objective.score(R, spent, budget)
     fault = grade.fault if submission is not None or rejection is None else rejection
     return Score(grade.valid, fault, grade.loss, grade.floor, spent, R, S, grade.grid_index)
 
@@ -101,6 +152,7 @@ def score_plans(
     losses, floors = realized_losses(cases, plans, demand)
     scores = []
     for case, plan, loss, floor, charged in zip(cases, plans, losses.tolist(), floors.tolist(), spent, strict=True):
-        R, S = objective(loss - floor, charged, sigma[case.domain], budget)
+        R = (loss - floor) / sigma[case.domain]
+        S = COMBINED.score(R, charged, budget)
         scores.append(Score(True, None, loss, floor, charged, R, S, tuple(map(int, plan))))
     return scores

@@ -147,6 +147,7 @@ def _conditions(config: EpisodeConfig) -> dict[str, Any]:
         "budget": config.tariff.budget,
         "prompt_mode": config.prompt_mode,
         "answer_form": config.answer_form,
+        "objective": config.objective,
         "max_calls": config.max_calls,
         "max_response_tokens": config.max_response_tokens,
     }

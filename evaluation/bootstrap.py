@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from castgym.data.errors import ConfigError
+from castgym.envs.scoring import COMBINED, Objective
 from castgym.evaluation.aggregate import (
     METRICS,
     case_means,
@@ -133,6 +134,13 @@ def run_frame(run: Run) -> pd.DataFrame:
     frame = rows_frame(run.rows)
     check_scores(frame, run.config.sigma, run.config.budget)
     return frame
+
+
+def rescored(frame: pd.DataFrame, budget: int, objective: Objective) -> pd.DataFrame:
+    """The rows with S under another objective: the saved decisions, weighed anew (FWBench section 4.5)."""
+    if objective == COMBINED:
+        return frame
+    return frame.assign(S=objective.loss_weight * frame["R"] + objective.cost_weight * frame["credits"] / budget)
 
 
 def _require_complete(run: Run) -> None:

@@ -26,6 +26,7 @@ from matplotlib.transforms import Bbox, IdentityTransform
 from scipy.optimize import isotonic_regression
 
 from castgym.envs.plots import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, VERMILLION, new_figure, shorten, tidy
+from castgym.envs.scoring import COMBINED, Objective
 
 Kind = Literal["policy", "no_tsfm", "plan_form", "hindsight"]
 
@@ -92,13 +93,16 @@ class _Scale:
         axes.xaxis.set_minor_locator(NullLocator())
 
 
-def plot_frontier(points: Sequence[FrontierPoint], *, budget: int, title: str) -> Figure:
+def plot_frontier(
+    points: Sequence[FrontierPoint], *, budget: int, title: str, objective: Objective = COMBINED
+) -> Figure:
     """Draw policies by loss and cost.
 
     Args:
         points: at least one policy.
         budget: credits of a case, B.
         title: heading.
+        objective: weights of the lines of equal S.
 
     Returns:
         A figure 1200 pixels wide; the more labels, the higher.
@@ -118,7 +122,7 @@ def plot_frontier(points: Sequence[FrontierPoint], *, budget: int, title: str) -
     scale = _horizontal(figure, points, budget)
     scale.apply(axes)
     _vertical(axes, [point.R for point in points])
-    _equal_scores(axes, scale, budget)
+    _equal_scores(axes, scale, budget, objective)
     _mark(axes, points)
     _label(figure, axes, points, scale)
     axes.axvline(0.0, color=FAINT, linewidth=1.0, zorder=0)
@@ -178,18 +182,19 @@ def _vertical(axes: Axes, values: Sequence[float]) -> None:
         axes.set_ylim(low - margin, high + margin)
 
 
-def _equal_scores(axes: Axes, scale: _Scale, budget: int) -> None:
+def _equal_scores(axes: Axes, scale: _Scale, budget: int, objective: Objective) -> None:
     """Lines of equal S, labelled where they begin and where they leave on the right."""
     low, high = axes.get_ylim()
     area = axes.get_window_extent()
     if axes.get_yscale() == "linear":
+        ends = objective.score(low, 0, budget), objective.score(high, scale.right, budget)
         nice = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10])
-        levels = [float(level) for level in nice.tick_values(low / 2, (high + scale.right / budget) / 2)]
+        levels = [float(level) for level in nice.tick_values(*ends)]
     else:
         levels = [0.1, 0.2, 0.3, 0.4, 0.5, *(step * 10.0**power for power in range(6) for step in (1, 2.5, 5))]
     spent = np.concatenate([np.linspace(0, scale.threshold, 20), np.geomspace(scale.threshold, scale.right, 200)[1:]])
     for level in levels:
-        R = 2 * level - spent / budget
+        R = (level - objective.cost_weight * spent / budget) / objective.loss_weight
         seen = (low <= R) & (high >= R)
         if level <= 0 or not seen.any():
             continue

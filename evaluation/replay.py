@@ -43,6 +43,7 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
             run.config.pool,
             prompt_mode=run.config.prompt_mode,
             answer_form=run.config.answer_form,
+            objective=run.config.objective,
         )
         score = score_episode(replay(saved, case, config, pool), loaded)
         row = rows.get((saved.case_id, saved.repeat))

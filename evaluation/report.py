@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from castgym.data.errors import ConfigError
+from castgym.data.errors import ConfigError, DataError
 from castgym.data.files import folder_atomic, write_text_atomic
 from castgym.data.schema import CaseSet, TargetStore
 from castgym.envs.plots import plot_plans, save_png
+from castgym.envs.scoring import COMBINED, Objective
 from castgym.evaluation.aggregate import INFRASTRUCTURE_LIMIT, aggregate, breakdown, scored
 from castgym.evaluation.bootstrap import (
     RESAMPLES,
     case_set_difference,
     own_intervals,
     paired_intervals,
+    rescored,
     run_frame,
 )
 from castgym.evaluation.plots import FrontierPoint, Kind, plot_frontier
@@ -36,6 +38,7 @@ from castgym.evaluation.report_tables import (
     policy_table,
     render_table,
 )
+from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import Run
 from castgym.tools.planning.contract import CapacityContract
 
@@ -56,6 +59,7 @@ def build_report(
     out: Path,
     case_set: CaseSet | None = None,
     targets: TargetStore | None = None,
+    objective: Objective = COMBINED,
 ) -> Report:
     """Write a report folder; it appears whole or not at all, and replaces an earlier report.
 
@@ -65,6 +69,7 @@ def build_report(
         out: the folder.
         case_set: the whole case set, for the plan plot.
         targets: its truth, given with it.
+        objective: rescores the saved decisions with other weights (FWBench section 4.5).
 
     Raises:
         ConfigError: a run is incomplete, the runs' case sets differ, two policies share a name, the reference is
@@ -72,7 +77,7 @@ def build_report(
         DataError: a run's rows contradict themselves.
     """
     _check(runs, out, case_set, targets)
-    frames = [run_frame(run) for run in runs]
+    frames = [rescored(run_frame(run), run.config.budget, objective) for run in runs]
     labels = _labels(runs)
     results = [_result(*item) for item in zip(labels, runs, frames, strict=True)]
     lead = _reference(results, reference)
@@ -80,8 +85,8 @@ def build_report(
     results = _ranked([_compared(result, lead, by_label) for result in results])
     picture = None
     if case_set is not None:
-        picture = _plan_picture(results, lead or results[0])
-    report = Report(out, tuple(results), lead.label if lead else None, reference is not None, picture)
+        picture = _plan_picture(results, lead or results[0], objective)
+    report = Report(out, tuple(results), lead.label if lead else None, reference is not None, picture, objective)
     with folder_atomic(out, overwrite=True) as folder:
         write_text_atomic(folder / "report.md", markdown(report))
         write_text_atomic(folder / "table.csv", policy_table(report).to_csv(index=False, lineterminator="\n"))
@@ -247,10 +252,10 @@ def _draw_frontier(report: Report, lead: PolicyResult, path: Path) -> None:
     config = lead.run.config
     subset = "" if config.whole_index else ", a subset"
     title = f"Loss and cost: {config.case_set}, {config.n_cases:,} cases{subset}"
-    save_png(plot_frontier(points, budget=config.budget, title=title), path)
+    save_png(plot_frontier(points, budget=config.budget, title=title, objective=report.objective), path)
 
 
-def _plan_picture(results: Sequence[PolicyResult], lead: PolicyResult) -> PlanPicture | None:
+def _plan_picture(results: Sequence[PolicyResult], lead: PolicyResult, objective: Objective) -> PlanPicture | None:
     """Choose the case of the plan plot by a rule that sees spreads only (stated in the report)."""
     policies = sorted(
         (r for r in _comparable(results, lead) if not r.run.config.hindsight or r.label == lead.label), key=_by_score
@@ -262,13 +267,19 @@ def _plan_picture(results: Sequence[PolicyResult], lead: PolicyResult) -> PlanPi
     plans = [{row.case_id: row for row in result.run.rows if row.repeat == 0} for result in drawn]
     for case_id in plans[0]:
         rows = [rows_of[case_id] for rows_of in plans]
-        scores = [row.S for row in rows if row.grid_index is not None and row.S is not None]
+        scores = [_row_score(row, lead.run.config.budget, objective) for row in rows if row.grid_index is not None]
         if len(scores) == len(rows):
             spreads.append((max(scores) - min(scores), case_id))
     if not spreads:
         return None
     _, case_id = sorted(spreads)[(len(spreads) - 1) // 2]
     return PlanPicture(case_id, tuple(result.label for result in drawn), len(spreads))
+
+
+def _row_score(row: ResultRow, budget: int, objective: Objective) -> float:
+    if row.R is None or row.credits is None:
+        raise DataError(f"{row.case_id} has a plan but no score: the row was changed, run it again")
+    return objective.score(row.R, row.credits, budget)
 
 
 def _draw_plan(report: Report, picture: PlanPicture, case_set: CaseSet, targets: TargetStore, path: Path) -> None:
@@ -280,6 +291,7 @@ def _draw_plan(report: Report, picture: PlanPicture, case_set: CaseSet, targets:
     for label in picture.policies:
         row = next(row for row in by_label[label].run.rows if row.case_id == picture.case_id and row.repeat == 0)
         if row.grid_index is not None:
-            plans[f"{label}, S {row.S:.3f}"] = row.grid_index
+            score = _row_score(row, by_label[label].run.config.budget, report.objective)
+            plans[f"{label}, S {score:.3f}"] = row.grid_index
     oracle = contract.optimize(contract.demand_cost(actual)).tolist()
     save_png(plot_plans(case, plans, committed=None, actual=actual, oracle=oracle), path)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from castgym.envs.outcomes import OUTCOMES
+from castgym.envs.scoring import COMBINED, Objective
 from castgym.evaluation.aggregate import INFRASTRUCTURE_LIMIT, METRICS, Aggregate
 from castgym.evaluation.bootstrap import LEVEL, RESAMPLES, SEED, Interval, Intervals
 from castgym.evaluation.runs import Run
@@ -85,6 +86,7 @@ class Report:
         reference: label of the policy that the others are compared with; `None` with hindsight references alone.
         chosen_reference: the reference was asked for; otherwise it is the best.
         plan: what `plan.png` shows, `None` without it.
+        objective: weights of S.
     """
 
     path: Path
@@ -92,6 +94,7 @@ class Report:
     reference: str | None
     chosen_reference: bool
     plan: PlanPicture | None
+    objective: Objective = COMBINED
 
     def section(self, name: Section) -> tuple[PolicyResult, ...]:
         """The results of one section."""
@@ -233,10 +236,10 @@ def _section(report: Report, name: Section) -> str:
 
 def _reading(report: Report) -> str:
     return (
-        "Lower is better throughout. S = 0.5 (R + credits / B) with R = (loss - floor) / sigma. Numbers are means over "
-        "the episodes of a case, its dates, the groups of a cohort (each equal), then over cohorts by weight. Invalid "
-        "submissions keep their loss penalty in loss, R and S; S_v averages the valid ones alone, over subsets that "
-        "differ between policies.\n\n"
+        f"Lower is better throughout. {report.objective.formula} with R = (loss - floor) / sigma. Numbers are means "
+        "over the episodes of a case, its dates, the groups of a cohort (each equal), then over cohorts by weight. "
+        "Invalid submissions keep their loss penalty in loss, R and S; S_v averages the valid ones alone, over subsets "
+        "that differ between policies.\n\n"
         f"Intervals: {LEVEL:.0%} percentile intervals of a cluster bootstrap over groups within each domain, "
         f"{RESAMPLES:,} resamples, seed {SEED}; differences to the reference are paired (the same groups drawn for "
         "both), negative favours the policy, bold excludes zero. They are conditional on the dates and not adjusted "

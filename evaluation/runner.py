@@ -18,7 +18,7 @@ from castgym.data.schema import Case, CaseSet
 from castgym.envs.casesets import LoadedCases
 from castgym.envs.episode import POOLS, Episode, EpisodeConfig
 from castgym.envs.prompts import AnswerForm, PromptMode
-from castgym.envs.scoring import Score, score_plans, score_submission
+from castgym.envs.scoring import COMBINED, Score, score_plans, score_submission
 from castgym.envs.trajectory import Trajectory
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, open_run
@@ -39,6 +39,7 @@ class EvaluationSettings:
         pool: `full` or `no_tsfm`.
         prompt_mode: `memory` or `chat`.
         answer_form: `decisions` or `plan`.
+        objective: what the prompts ask to minimise.
         repeats: episodes a case.
         seed: base seed.
         workers: episodes that run side by side.
@@ -49,6 +50,7 @@ class EvaluationSettings:
     pool: str = POOLS[0]
     prompt_mode: PromptMode = "memory"
     answer_form: AnswerForm = "decisions"
+    objective: str = COMBINED.name
     repeats: int = 1
     seed: int = 0
     workers: int = 1
@@ -91,6 +93,7 @@ def run_config(
         seed=settings.seed,
         version=castgym.__version__,
         options={},
+        objective=settings.objective,
     )
 
 
@@ -186,6 +189,7 @@ def play_case(
         settings.pool,
         prompt_mode=settings.prompt_mode,
         answer_form=settings.answer_form,
+        objective=settings.objective,
     )
     started = time.perf_counter()
     fault = ""

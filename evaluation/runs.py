@@ -51,6 +51,7 @@ class RunConfig:
         seed: base seed.
         version: castgym's version.
         options: further settings of the policy.
+        objective: what the prompts ask to minimise; S in the rows is always the official one.
     """
 
     policy: str
@@ -73,6 +74,7 @@ class RunConfig:
     seed: int
     version: str
     options: Mapping[str, Any]
+    objective: str = "combined"
 
     @cached_property
     def digest(self) -> str:

@@ -211,7 +211,7 @@ class TestPrompts:
     def test_the_first_prompt_states_the_whole_contract(self, mode: str) -> None:
         case = make_case()
         text = make_episode(case, prompt_mode=mode).observe().text
-        for part in ("b00", "b07", "MW", "2026-07-18T00:00:00", "113726", "0.5 *", "weights"):
+        for part in ("b00", "b07", "MW", "2026-07-18T00:00:00", "113726", "minimise S = 0.5 x", "weights"):
             assert part in text
         assert f"{round(case.scale * 0.4, 6):.10g}" in text
 
