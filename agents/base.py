@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from castgym.data.errors import ConfigError
 from castgym.data.schema import Case
 from castgym.data.tariff import Tariff
 from castgym.envs.episode import Response
@@ -87,9 +88,14 @@ class Policy(ABC):
     def act(self, prompt: Prompt) -> Response:
         """The response to a prompt: a call, or the text of the final answer."""
 
-    @abstractmethod
     def decide(self, cases: Sequence[Case], desk: Desk) -> list[Decision]:
-        """The decisions and calls that `act` would lead to, for many cases at once."""
+        """The decisions and calls that `act` would lead to, for many cases at once.
+
+        Raises:
+            ConfigError: the policy has no vectorised path.
+        """
+        del cases, desk
+        raise ConfigError(f"{self.name} has no vectorised path: run it without --vectorised")
 
 
 def answer(plan: PlanRecord | Sequence[int], prompt: Prompt) -> str:

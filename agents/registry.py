@@ -1,7 +1,8 @@
 """Policies by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.fixed import ClassicalPolicy, ForecastPolicy
@@ -38,20 +39,36 @@ def policy_factories(loaded: LoadedCases, desk: Desk) -> dict[str, Callable[[], 
     return factories
 
 
-def make_policies(names: list[str], loaded: LoadedCases, desk: Desk) -> list[Policy]:
-    """Build policies by name; `all` stands for every one.
+def make_policies(names: Sequence[str], loaded: LoadedCases, desk: Desk) -> list[Policy]:
+    """Build policies by name; `all` stands for every shipped one, `module:name` for one's own.
+
+    Args:
+        names: shipped names, `all`, or `module:name` where calling `name` without arguments gives a `Policy`.
+        loaded: cases and truth.
+        desk: prices and forecasters.
 
     Raises:
-        ConfigError: a name is unknown or no name is given.
+        ConfigError: a name is unknown, leads to no policy, or no name is given.
         ForecasterUnavailableError: a policy needs a forecaster whose package or weights are missing.
     """
     factories = policy_factories(loaded, desk)
     wanted = list(dict.fromkeys(name for given in names for name in (factories if given == "all" else [given])))
-    unknown = [name for name in wanted if name not in factories]
+    unknown = [name for name in wanted if name not in factories and ":" not in name]
     if unknown or not wanted:
         found = ", ".join(unknown) or "none"
-        raise ConfigError(f"unknown policy {found}: expected one of {', '.join(factories)}, or all")
-    policies = [factories[name]() for name in wanted]
+        raise ConfigError(f"unknown policy {found}: expected one of {', '.join(factories)}, all, or module:name")
+    policies = [factories[name]() if name in factories else _imported(name) for name in wanted]
     for policy in policies:
         desk.pool.require(policy.requires)
     return policies
+
+
+def _imported(name: str) -> Policy:
+    module, _, attribute = name.partition(":")
+    try:
+        policy = getattr(import_module(module), attribute)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"no policy {name}: {type(error).__name__}: {error}") from error
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"{name} gave a {type(policy).__name__}: expected a castgym.agents.base.Policy")
+    return policy

@@ -23,7 +23,7 @@ from castgym.tools.forecasters.pool import shared_pool
 
 
 def evaluate(
-    policy: Annotated[list[str], typer.Option("--policy", "-p", help="Policy to run; repeat, or `all`.")],
+    policy: Annotated[list[str], typer.Option("--policy", "-p", help="A name, `all`, or module:name; repeat.")],
     cases: Annotated[str, typer.Option(help="`embedded` or a case set folder.")] = EMBEDDED,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run folders.")] = None,
     split: Annotated[str, typer.Option(help="Split to run.")] = "test",
@@ -126,7 +126,7 @@ def evaluate_policies(
     """
     models = pool_models(loaded.case_set.models, settings.pool)
     desk = Desk(loaded.case_set.tariff, models, shared_pool(), settings.workers)
-    policies: list[Policy] = make_policies(list(names), loaded, desk)
+    policies: list[Policy] = make_policies(names, loaded, desk)
     columns = (
         TextColumn("{task.description:<26}"),
         BarColumn(bar_width=30),

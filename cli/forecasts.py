@@ -2,11 +2,20 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from castgym.data.cache import cache_folder
 from castgym.data.errors import ConfigError
@@ -17,6 +26,14 @@ from castgym.tools.forecasters.cache import DiskCache
 from castgym.tools.forecasters.pool import ForecasterPool, default_entries
 
 app = typer.Typer(no_args_is_help=True, help="Compute forecasts ahead of the runs that will ask for them.")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Forecasts that were cached, and that were computed."""
+
+    cached: int = 0
+    computed: int = 0
 
 
 @app.callback()
@@ -65,16 +82,17 @@ def warm(
             needed = affordable(chosen.cases, name, case_set.tariff)
             task = progress.add_task(name, total=len(needed))
             started = time.perf_counter()
-            cached = warm_forecasts(
-                pool,
-                name,
-                needed,
-                workers,
-                lambda count, task=task: progress.advance(task, count),  # type: ignore[misc]
-            )
+            tally = Tally()
+
+            def count(cached: int, computed: int, task: TaskID = task, tally: Tally = tally) -> None:
+                tally.cached += cached
+                tally.computed += computed
+                progress.update(task, completed=tally.cached + tally.computed)
+
+            warm_forecasts(pool, name, needed, workers, count)
             reports.append(
-                f"{name}: {len(needed)} forecasts for {len(chosen)} {split} cases; {cached} were cached, "
-                f"{len(needed) - cached} computed in {time.perf_counter() - started:.1f} s; "
+                f"{name}: {len(needed)} forecasts for {len(chosen)} {split} cases; {tally.cached} were cached, "
+                f"{tally.computed} computed in {time.perf_counter() - started:.1f} s; "
                 f"{len(chosen) - len(needed)} cases cannot pay one"
             )
     for report in reports:
@@ -90,29 +108,17 @@ def affordable(cases: Sequence[Case], model: str, tariff: Tariff) -> list[Case]:
 
 
 def warm_forecasts(
-    pool: ForecasterPool, model: str, cases: Sequence[Case], workers: int, progress: Callable[[int], None]
-) -> int:
-    """Compute and keep the full-context forecasts of the cases.
+    pool: ForecasterPool, model: str, cases: Sequence[Case], workers: int, progress: Callable[[int, int], None]
+) -> None:
+    """Compute and keep the full-context forecasts of cases.
 
     Args:
         pool: forecasters and cache.
         model: a forecaster.
         cases: cases that buy it.
         workers: processes, for forecasters that gain from them.
-        progress: told how many further forecasts are there.
-
-    Returns:
-        How many were cached before.
+        progress: told how many further forecasts were found in the cache, and how many computed.
     """
-    cached = 0
     for horizon in sorted({case.expected_horizon for case in cases}):
-        steps: list[int] = []
-
-        def count(number: int, steps: list[int] = steps) -> None:
-            steps.append(number)
-            progress(number)
-
         contexts = [case.history for case in cases if case.expected_horizon == horizon]
-        pool.forecast_many(model, contexts, horizon, workers, count)
-        cached += steps[0]  # the first report is of what was there
-    return cached
+        pool.forecast_many(model, contexts, horizon, workers, progress)

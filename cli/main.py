@@ -35,6 +35,7 @@ def _add_commands() -> None:
     from castgym.cli.data import app as data_app
     from castgym.cli.demo import demo
     from castgym.cli.evaluate import evaluate
+    from castgym.cli.forecasts import app as forecasts_app
     from castgym.cli.release import export, release
     from castgym.cli.replay import replay
     from castgym.cli.report import report
@@ -42,6 +43,7 @@ def _add_commands() -> None:
     data_app.command()(release)
     data_app.command()(export)
     app.add_typer(data_app, name="data")
+    app.add_typer(forecasts_app, name="forecast-cache")
     app.command()(evaluate)
     app.command()(report)
     app.command()(replay)

@@ -24,7 +24,7 @@ from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools, Plan
 from castgym.tools.ledger import Ledger
 from castgym.tools.planning.contract import CapacityContract
-from castgym.tools.toolbox import ToolResult
+from castgym.tools.toolbox import Toolbox, ToolResult
 
 MAX_CALLS = 12
 """Tool calls of an episode (protocol, tools)."""
@@ -73,6 +73,7 @@ class EpisodeConfig:
         max_calls: tool calls before the budget is exhausted.
         max_response_tokens: tokens of a response; a longer one is cut by whoever generates it and ends the episode.
         count_tokens: counts a response's tokens; without it only a response marked as cut counts as too long.
+        toolset: the tools; a subclass of `FWBenchTools` with more of them is no longer the protocol.
     """
 
     sigma: float
@@ -84,6 +85,7 @@ class EpisodeConfig:
     max_calls: int = MAX_CALLS
     max_response_tokens: int = MAX_RESPONSE_TOKENS
     count_tokens: Callable[[str], int] | None = None
+    toolset: type[FWBenchTools] = FWBenchTools
 
     def __post_init__(self) -> None:
         for name, allowed in (("prompt_mode", PromptMode), ("answer_form", AnswerForm)):
@@ -157,7 +159,7 @@ class Episode:
         self._system = system_text(self._task, config.answer_form)
         self._task_text = task_text(self._task)
         self._last_plan: str | None = None
-        self._toolbox = FWBenchTools(case, self._ledger, self._pool, config.models, self._keep_plan).toolbox()
+        self._toolbox = self._tools()
 
     @property
     def memory(self) -> Memory:
@@ -249,9 +251,7 @@ class Episode:
             episode.end = Transition(**state["end"])
         except (KeyError, TypeError) as error:
             raise DataError(f"not a saved episode: {error!r}") from error
-        episode._toolbox = FWBenchTools(
-            case, episode._ledger, episode._pool, config.models, episode._keep_plan
-        ).toolbox()
+        episode._toolbox = episode._tools()
         return episode
 
     def fork(self) -> "Episode":
@@ -316,6 +316,9 @@ class Episode:
     def _finish(self, end: Transition) -> Transition:
         self.end = end
         return end
+
+    def _tools(self) -> Toolbox:
+        return self.config.toolset(self.case, self._ledger, self._pool, self.config.models, self._keep_plan).toolbox()
 
     def _keep_plan(self, plan: Plan) -> str:
         self._last_plan = self._memory.remember_plan(plan)

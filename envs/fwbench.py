@@ -25,6 +25,7 @@ from castgym.envs.scoring import COMBINED, Score, find_objective, score_submissi
 from castgym.envs.spaces import Utf8Text
 from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool
+from castgym.tools.fwbench import FWBenchTools
 
 MEMORY_PROMPT_CHARACTERS = 1_000_000
 """Longest observation in memory mode; twelve full histories stay far below."""
@@ -53,6 +54,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         count_tokens: counts them; without it, only a chat message with `finish_reason` "length" is too long.
         reward: score -> terminal reward.
         forecasters: forecasters to use instead of the process's own.
+        toolset: the protocol's tools, or a subclass with more of them.
         ledger_folder: where each episode's journal of charges is kept; in memory without it.
         render_mode: `ansi` (text) or `rgb_array` (plot).
 
@@ -89,6 +91,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         count_tokens: Callable[[str], int] | None = None,
         reward: Callable[[Score], float] = decision_reward,
         forecasters: ForecasterPool | None = None,
+        toolset: type[FWBenchTools] = FWBenchTools,
         ledger_folder: str | Path | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -106,6 +109,7 @@ class FWBenchEnv(gym.Env[str, Response]):
             "max_calls": max_calls,
             "max_response_tokens": max_response_tokens,
             "count_tokens": count_tokens,
+            "toolset": toolset,
         }
         self._model_pool = pool
         EpisodeConfig.of(self.cases, self.cases.cases[0], pool, **self._conditions)  # refuse bad settings now

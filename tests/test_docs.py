@@ -11,7 +11,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHELL = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line]
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in FILES}
+PYTHON = [
+    pytest.param(code, id=f"{name}-{number}")
+    for name, page in PAGES.items()
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+]
 EIA_FILES = "eia930/*.csv.gz"
 
 
@@ -45,13 +51,24 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
     assert "make test" in SHELL
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
-def test_every_python_example_of_the_readme_runs(code: str, tmp_path: Path) -> None:
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+@pytest.fixture(scope="module")
+def folder_with_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the examples run: a folder that holds the runs of the embedded cases."""
+    folder = tmp_path_factory.mktemp("docs")
+    result = run_line("castgym evaluate -p hour_of_day_empirical -p weekday_empirical --vectorised", folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_every_python_example_runs(code: str, folder_with_runs: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder_with_runs, timeout=300
+    )
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("page", [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))])
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_links_to_files_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page):
         assert (ROOT / target).exists() or (ROOT / "docs" / target).exists(), target

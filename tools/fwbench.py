@@ -63,7 +63,10 @@ class Plan:
 
 
 class FWBenchTools:
-    """The tools of one episode. Every public method named in `FWBENCH_TOOLS` is a tool.
+    """The tools of one episode. Every method named in `tool_names` is a tool; a subclass may add some.
+
+    Attributes:
+        tool_names: names of the tools, in the order in which prompts list them.
 
     Args:
         case: what the agent may know.
@@ -73,6 +76,8 @@ class FWBenchTools:
         on_plan: keeps every plan that a tool proposes and returns its id.
     """
 
+    tool_names: tuple[str, ...] = FWBENCH_TOOLS
+
     def __init__(
         self,
         case: Case,
@@ -81,7 +86,7 @@ class FWBenchTools:
         models: tuple[str, ...],
         on_plan: Callable[[Plan], str],
     ) -> None:
-        self._case = case
+        self.case = case
         self._ledger = ledger
         self._pool = pool
         self._models = models
@@ -89,11 +94,11 @@ class FWBenchTools:
 
     def toolbox(self) -> Toolbox:
         """These tools, callable by name."""
-        return Toolbox(self, FWBENCH_TOOLS)
+        return Toolbox(self, self.tool_names)
 
     def catalog(self) -> Mapping[str, Any]:
         """List the visible series, the decision time, the forecast models with their prices, and the budget."""
-        case = self._case
+        case = self.case
         return {
             "series": [
                 {
@@ -123,18 +128,18 @@ class FWBenchTools:
     def history(self, series_id: SeriesId, limit: Limit = 48) -> Mapping[str, Any]:
         """Return the last hours of a series: timestamps (start of each hour, UTC) and values."""
         self._check_series(series_id)
-        first = self._case.last_visible - timedelta(hours=limit - 1)
+        first = self.case.last_visible - timedelta(hours=limit - 1)
         return {
             "series_id": series_id,
-            "unit": self._case.unit,
+            "unit": self.case.unit,
             "timestamps": [_iso(first + timedelta(hours=hour)) for hour in range(limit)],
-            "values": self._case.history[-limit:].tolist(),
+            "values": self.case.history[-limit:].tolist(),
         }
 
     def inspect_series(self, series_id: SeriesId) -> Mapping[str, Any]:
         """Summarise a series: number of observations, missing share, first and last hour, unit."""
         self._check_series(series_id)
-        case = self._case
+        case = self.case
         return {
             "series_id": series_id,
             "count": len(case.history),
@@ -159,7 +164,7 @@ class FWBenchTools:
         self, series_id: SeriesId, model: Model, horizon: Horizon, context_steps: ContextSteps
     ) -> Mapping[str, Any]:
         """Buy a forecast (charged even if it ends before the target day does); returns the plan optimal for it."""
-        case = self._case
+        case = self.case
         quote = self._quote(series_id, model, horizon, context_steps)
         self._check_context(model, context_steps, context_steps)
         quantiles = self._buy(quote, "forecast_and_plan", case.history[-context_steps:])
@@ -202,7 +207,7 @@ class FWBenchTools:
 
         The price is that of a forecast.
         """
-        case = self._case
+        case = self.case
         quote = self._quote(series_id, model, horizon, context_steps)
         known = self._hours_before(origin)
         observed = case.history[known : known + horizon]
@@ -223,14 +228,14 @@ class FWBenchTools:
 
     def _classical(self, series_id: str, method: str, source: str) -> Mapping[str, Any]:
         self._check_series(series_id)
-        plans, losses = classical_plans([self._case], method)
+        plans, losses = classical_plans([self.case], method)
         plan = Plan(source, tuple(map(int, plans[0])), float(losses[0]), 0)
         return {"capacity_plan": self._propose(plan), "method": method}
 
     def _propose(self, plan: Plan) -> Mapping[str, Any]:
         return {
             "plan_id": self._on_plan(plan),
-            "submission": CapacityContract.of(self._case).submission(plan.grid_index),
+            "submission": CapacityContract.of(self.case).submission(plan.grid_index),
             "expected_normalized_loss": plan.expected_loss,
         }
 
@@ -261,8 +266,8 @@ class FWBenchTools:
         return quantiles
 
     def _check_series(self, series_id: str) -> None:
-        if series_id != self._case.series_id:
-            raise ToolError("unknown_series", f"no series {series_id[:80]!r}; series: {self._case.series_id}")
+        if series_id != self.case.series_id:
+            raise ToolError("unknown_series", f"no series {series_id[:80]!r}; series: {self.case.series_id}")
 
     def _check_context(self, model: str, context_steps: int, available: int) -> None:
         needed = max(context_steps, self._pool.info(model).min_context)
@@ -281,10 +286,10 @@ class FWBenchTools:
             raise ToolError("invalid_arguments", f"origin: expected ISO 8601, found {origin[:80]!r}") from error
         if moment.tzinfo is None:
             raise ToolError("invalid_arguments", f"origin: expected a UTC offset, found {origin[:80]!r}")
-        if moment > self._case.as_of:
-            raise ToolError("origin_not_allowed", f"origin {origin} lies after as_of {_iso(self._case.as_of)}")
-        hours = int(np.floor((moment - self._case.history_start) / timedelta(hours=1)))
-        return min(max(hours, 0), len(self._case.history))
+        if moment > self.case.as_of:
+            raise ToolError("origin_not_allowed", f"origin {origin} lies after as_of {_iso(self.case.as_of)}")
+        hours = int(np.floor((moment - self.case.history_start) / timedelta(hours=1)))
+        return min(max(hours, 0), len(self.case.history))
 
     def _budget(self) -> dict[str, Any]:
         ledger = self._ledger
