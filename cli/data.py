@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 import pandas as pd
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -199,10 +200,11 @@ def show(cases: Annotated[str, typer.Argument(help="`embedded` or a case set fol
     )
     counts: dict[tuple[str, str, str], list[date]] = {}
     for case in case_set:
-        counts.setdefault((case.split, case.cohort, case.family), []).append(case.as_of.date())
-    table = Table("split", "cohort", "family", "cases", "first decision", "last decision")
+        cohort = "(all)" if case.split == "train" else case.cohort
+        counts.setdefault((case.split, cohort, case.family), []).append(case.as_of.date())
+    table = Table("split", "cohort", "lead", "cases", "decisions", box=SIMPLE_HEAD)
     for (split, cohort, family), dates in counts.items():
-        table.add_row(split, cohort, family, str(len(dates)), str(min(dates)), str(max(dates)))
+        table.add_row(split, cohort, family, str(len(dates)), f"{min(dates)} to {max(dates)}")
     console.print(table)
 
 
@@ -211,7 +213,7 @@ def _write(out: Path, built: BuiltCases, overwrite: bool) -> None:
         raise ConfigError("no case could be cut: every window was excluded")
     case_set = write_built(out, built, overwrite=overwrite)
     console = Console()
-    table = Table("split", "cohort", "cases", "left out", "why", title="Windows")
+    table = Table("split", "cohort", "cases", "left out", "why", box=SIMPLE_HEAD)
     for row in _by_cohort(summary(built)).itertuples(index=False):
         table.add_row(*map(str, row))
     console.print(table)

@@ -1,5 +1,8 @@
 """`castgym demo`: the whole benchmark on the embedded cases, with what to run next."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +29,14 @@ def demo(
     )
     runs = evaluate_policies(["all"], loaded, chosen, selection, EvaluationSettings(workers=workers), out)
     write_report(runs, out / "report", None, None)
+    # Where the environment is not activated, the commands are given by their path.
+    command = "castgym" if shutil.which("castgym") else os.path.relpath(sys.argv[0])
+    python = "python" if shutil.which("castgym") else os.path.relpath(sys.executable)
     console.print("Next:")
     for line in (
-        "castgym data show                                   what the embedded cases are",
-        "castgym data eia930 FILES... --out cases/eia930     cases from real EIA-930 demand",
-        "castgym evaluate --policy all --cases cases/eia930  the same policies on them",
-        "python -c 'import castgym, gymnasium; print(gymnasium.make(\"FWBench-v0\").reset(seed=0)[0])'",
+        f"{command} data show                                   what the embedded cases are",
+        f"{command} data eia930 FILES... --out cases/eia930     cases from real EIA-930 demand",
+        f"{command} evaluate --policy all --cases cases/eia930  the same policies on them",
+        f"{python} -c 'import castgym, gymnasium; print(gymnasium.make(\"FWBench-v0\").reset(seed=0)[0])'",
     ):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
 from castgym.data.errors import ConfigError
+from castgym.data.files import sha256_hex
 from castgym.data.schema import Case, CaseSet, Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.episode import POOLS, pool_models
@@ -29,7 +31,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Split to run.")] = "test",
     cohort: Annotated[list[str] | None, typer.Option(help="Cohort to keep; repeat.")] = None,
     family: Annotated[list[str] | None, typer.Option(help="Lead to keep: day_ahead or week_ahead.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Keep about so many cases, evenly spread.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Keep so many, evenly from cohorts and leads.")] = None,
     pool: Annotated[str, typer.Option(help="full, or no_tsfm without foundation models.")] = POOLS[0],
     prompt_mode: Annotated[str, typer.Option(help="memory or chat.")] = "memory",
     objective: Annotated[
@@ -89,10 +91,24 @@ def select_cases(
 
     chosen = case_set.where(wanted)
     if limit is not None and limit < len(chosen):
-        kept = {chosen.cases[number * len(chosen) // limit].case_id for number in range(limit)}
+        kept = spread_sample(chosen.cases, limit)
         chosen = chosen.where(lambda case: case.case_id in kept)
     selection = {"split": split, "cohorts": cohorts or None, "families": families or None, "limit": limit}
     return chosen, selection
+
+
+def spread_sample(cases: Sequence[Case], limit: int) -> set[str]:
+    """Ids of a sample that takes the same number from each cohort and lead, as far as they reach.
+
+    Within a cohort and lead the order is that of the ids' hashes: the same everywhere, and free of the index's own
+    order, in which neighbours are of one series.
+    """
+    strata: dict[tuple[str, str], list[str]] = {}
+    for case in cases:
+        strata.setdefault((case.cohort, case.family), []).append(case.case_id)
+    queues = [sorted(ids, key=lambda case_id: sha256_hex(case_id.encode())) for ids in strata.values()]
+    turns = chain.from_iterable(zip_longest(*queues))
+    return set(islice((case_id for case_id in turns if case_id is not None), limit))
 
 
 @contextmanager
@@ -135,7 +151,8 @@ def evaluate_policies(
         TimeRemainingColumn(),
     )
     folders = []
-    with Progress(*columns) as progress, _interruptible():
+    console = Console()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress, _interruptible():
         for policy in policies:
             task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
             path = folder / policy.name
@@ -150,4 +167,6 @@ def evaluate_policies(
                 lambda done, total, task=task: progress.update(task, completed=done, total=total),  # type: ignore[misc]
             )
             folders.append(path)
+            if not console.is_terminal:
+                typer.echo(f"{policy.name}: {len(chosen) * settings.repeats} episodes in {path}")
     return folders

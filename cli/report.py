@@ -48,7 +48,8 @@ def write_report(
     )
     console = Console()
     console.print(render_table(built))
-    console.print(f"Report: {out / 'report.md'}; plots: {out / 'frontier.png'}", highlight=False, soft_wrap=True)
+    files = ", ".join(sorted(path.name for path in out.iterdir()))
+    console.print(f"Report in {out}: {files}", highlight=False, soft_wrap=True)
 
 
 def _cases_of(runs: list[Run], cases: str | None) -> LoadedCases | None:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from castgym.data.cohorts import CALENDARS, PROTOCOL_COHORTS, Cohort, DecisionDate, cohort_weights
+from castgym.data.cohorts import PROTOCOL_COHORTS, Cohort, DecisionDate, cohort_weights
 from castgym.data.contract import TARGET_HOURS, protocol_terms
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import HISTORY_HOURS, Case, Domain, Family, Split, Target, TargetStore
@@ -37,6 +37,7 @@ Reason = Literal[
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 UNITS: Mapping[Domain, str] = MappingProxyType({"electricity": "MW", "cycle_hire": "departures/hour"})
+"""The protocol's units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +94,19 @@ def build_cases(
     domains: Mapping[str, Domain],
     source: Mapping[str, Any],
     cohorts: Sequence[Cohort] = PROTOCOL_COHORTS,
+    units: Mapping[Domain, str] = UNITS,
 ) -> BuiltCases:
     """Cut every decision's window out of every series of its domain.
 
     Args:
         demand: wide table, shape (T, N), physical units: index = consecutive UTC hour starts, columns = series names
             (they become `group_id`, `series_id` and the start of the case id), NaN = unknown.
-        decisions: from `castgym.data.cohorts.schedule`.
+        decisions: from `castgym.data.cohorts.schedule`; those of one domain share a calendar.
         name: short name of the result.
         domains: the domain of each column.
         source: provenance, JSON; the counts of cases and exclusions are added.
         cohorts: test cohorts with their weights.
+        units: unit of each domain's values.
 
     Raises:
         DataError: the table has another form, or no test case is left.
@@ -117,7 +120,8 @@ def build_cases(
     for domain in dict.fromkeys(decision.domain for decision in decisions):
         table = demand[[column for column in demand.columns if domains[column] == domain]]
         numbered = [(number, decision) for number, decision in enumerate(decisions) if decision.domain == domain]
-        for (number, _), rows in zip(numbered, _cut(table, domain, [row for _, row in numbered]), strict=True):
+        cut = _cut(table, domain, units[domain], [row for _, row in numbered])
+        for (number, _), rows in zip(numbered, cut, strict=True):
             for row in rows:
                 if isinstance(row, Exclusion):
                     exclusions.append((number, row))
@@ -224,13 +228,13 @@ def _collect(
 
 
 def _cut(
-    table: pd.DataFrame, domain: Domain, decisions: Sequence[DecisionDate]
+    table: pd.DataFrame, domain: Domain, unit: str, decisions: Sequence[DecisionDate]
 ) -> Iterator[list[tuple[Case, Target] | Exclusion]]:
     """The windows of each decision, in the order of the columns."""
     values = np.ascontiguousarray(table.to_numpy().T)
     hours = pd.DatetimeIndex(table.index)
     history, target = _starts(hours, decisions)
-    problems = _problems(values, hours, domain, history, target)
+    problems = _problems(values, hours, domain, decisions[0].timezone, history, target)
     first_problem = np.where(problems.any(axis=0), (problems > 0).argmax(axis=0), -1)
     terms = cache(protocol_terms)
     for row, decision in enumerate(decisions):
@@ -258,11 +262,11 @@ def _cut(
                 group_id=series,
                 series_id=series,
                 domain=domain,
-                unit=UNITS[domain],
+                unit=unit,
                 family=decision.family,
                 cohort=decision.cohort,
                 split=decision.split,
-                timezone=CALENDARS[domain],
+                timezone=decision.timezone,
                 as_of=decision.as_of,
                 target_start=decision.target_start,
                 history=visible,
@@ -291,6 +295,7 @@ def _problems(
     values: NDArray[np.float64],
     index: pd.DatetimeIndex,
     domain: Domain,
+    timezone: str,
     history: NDArray[np.int64],
     target: NDArray[np.int64],
 ) -> NDArray[np.int64]:
@@ -308,7 +313,7 @@ def _problems(
     else:
         if (values < 0).any():
             raise DataError("expected counts of departures >= 0, found negative values")
-        counts[5] = _empty_days(values, index, CALENDARS[domain], history)
+        counts[5] = _empty_days(values, index, timezone, history)
     return counts
 
 
@@ -324,7 +329,7 @@ def _empty_days(
     values: NDArray[np.float64], index: pd.DatetimeIndex, timezone: str, history: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Complete local days without a departure in each history, shape (D, N)."""
-    local = index.tz_convert(timezone)
+    local = index.tz_convert(timezone).tz_localize(None)  # some calendars skip midnight where clocks change
     local_days = local.normalize()
     borders = np.flatnonzero(np.concatenate([[True], local_days[1:] != local_days[:-1]]))
     totals = np.add.reduceat(np.nan_to_num(values), borders, axis=1)

@@ -19,14 +19,14 @@ from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 from castgym.data.contract import TARGET_HOURS
-from castgym.data.errors import ConfigError
+from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import HISTORY_HOURS, LEAD_DAYS, VISIBILITY_LAG, Domain, Family, Split
 
 CALIBRATION_DAYS = 7
 """Consecutive dates of the calibration split."""
 
 CALENDARS: Mapping[Domain, str] = MappingProxyType({"electricity": "UTC", "cycle_hire": "Europe/London"})
-"""The time zone whose days are the target days of a domain."""
+"""The time zone whose days are the target days of a domain, in the protocol."""
 
 FAMILIES: tuple[Family, ...] = ("day_ahead", "week_ahead")
 
@@ -78,6 +78,7 @@ class DecisionDate:
         target_date: the target day on the domain's calendar.
         as_of: decision time, UTC.
         target_start: first target hour, UTC.
+        timezone: the domain's calendar.
     """
 
     domain: Domain
@@ -88,6 +89,7 @@ class DecisionDate:
     target_date: date
     as_of: datetime
     target_start: datetime
+    timezone: str
 
     @property
     def history_start(self) -> datetime:
@@ -133,6 +135,7 @@ def schedule(
     data_start: datetime,
     families: Sequence[Family] = FAMILIES,
     train_stride: int = 3,
+    calendars: Mapping[Domain, str] = CALENDARS,
 ) -> tuple[DecisionDate, ...]:
     """All decisions of a case set, train first, then calibration, then test.
 
@@ -142,20 +145,77 @@ def schedule(
         data_start: start of the first hour of data, timezone-aware; no history begins before it in the train split.
         families: leads.
         train_stride: days between train dates; no multiple of 7, so that every weekday occurs.
+        calendars: time zone of each domain's target days; its offsets from UTC must be whole hours.
 
     Raises:
         ConfigError: the options do not fit together, or a cohort's date does not exist or has no 24 hours.
     """
     _check_options(cohorts, families, train_stride)
-    domains = tuple(dict.fromkeys(cohort.domain for cohort in cohorts))
-    test = [decision for cohort in cohorts for decision in _cohort_decisions(cohort, test_year, families)]
+    zones = {cohort.domain: _zone(calendars[cohort.domain]) for cohort in cohorts}
+    test = [row for cohort in cohorts for row in _cohort_decisions(cohort, test_year, families, zones[cohort.domain])]
     calibration: list[DecisionDate] = []
-    for domain in domains:
+    for domain, zone in zones.items():
         first = min(decision.as_of for decision in test if decision.domain == domain)
-        calibration += _calibration(domain, families, first)
+        calibration += _calibration(domain, zone, families, first)
     limit = min(decision.as_of for decision in calibration)
-    train = [decision for domain in domains for decision in _train(domain, families, data_start, limit, train_stride)]
+    train: list[DecisionDate] = []
+    for domain, zone in zones.items():
+        train += _train(domain, zone, families, data_start, limit, train_stride)
     return (*train, *calibration, *test)
+
+
+def covers(
+    cohort: Cohort,
+    year: int,
+    first: datetime,
+    end: datetime,
+    *,
+    families: Sequence[Family] = FAMILIES,
+    calendars: Mapping[Domain, str] = CALENDARS,
+) -> bool:
+    """Whether data from `first` to `end` (exclusive) hold every window of a cohort's test dates.
+
+    Raises:
+        ConfigError: as for `schedule`.
+    """
+    decisions = list(_cohort_decisions(cohort, year, families, _zone(calendars[cohort.domain])))
+    starts, ends = [row.history_start for row in decisions], [row.target_end for row in decisions]
+    return first <= min(starts) and max(ends) <= end
+
+
+def latest_year(
+    cohorts: Sequence[Cohort],
+    first: datetime,
+    end: datetime,
+    *,
+    families: Sequence[Family] = FAMILIES,
+    calendars: Mapping[Domain, str] = CALENDARS,
+) -> int:
+    """The latest year in which data from `first` to `end` (exclusive) cover all cohorts.
+
+    Raises:
+        DataError: there is none.
+        ConfigError: as for `schedule`.
+    """
+    for year in range(end.year, first.year - 1, -1):
+        if all(covers(cohort, year, first, end, families=families, calendars=calendars) for cohort in cohorts):
+            return year
+    raise DataError(
+        f"the files cover {span(first, end)}: no year has all of {', '.join(cohort.name for cohort in cohorts)} with "
+        "the 15 days before and the 8 days after; add files, or name the test year and its cohorts"
+    )
+
+
+def span(first: datetime, end: datetime) -> str:
+    """A span of hours for messages, such as `2021-01-01 00:00 to 2024-01-01 00:00 UTC`."""
+    return f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # a folder of the database is an OSError
+        raise ConfigError(f"expected a calendar such as Europe/London, found {name!r}") from error
 
 
 def _check_options(cohorts: Sequence[Cohort], families: Sequence[Family], train_stride: int) -> None:
@@ -172,25 +232,27 @@ def _check_options(cohorts: Sequence[Cohort], families: Sequence[Family], train_
         )
 
 
-def _cohort_decisions(cohort: Cohort, year: int, families: Sequence[Family]) -> Iterator[DecisionDate]:
+def _cohort_decisions(cohort: Cohort, year: int, families: Sequence[Family], zone: ZoneInfo) -> Iterator[DecisionDate]:
     for day in cohort.days:
         try:
             label = date(year, cohort.month, day)
         except ValueError as error:
             raise ConfigError(f"cohort {cohort.name}: {year}-{cohort.month:02}-{day:02} is no date") from error
         for family in families:
-            decision = _decision(cohort.domain, family, "test", label)
+            decision = _decision(cohort.domain, zone, family, "test", label)
             if decision is None:
                 raise ConfigError(f"cohort {cohort.name}: the target day of {label} has a change of clocks")
             yield decision
 
 
-def _calibration(domain: Domain, families: Sequence[Family], first_test: datetime) -> list[DecisionDate]:
+def _calibration(
+    domain: Domain, zone: ZoneInfo, families: Sequence[Family], first_test: datetime
+) -> list[DecisionDate]:
     week: list[list[DecisionDate]] = []
     label = first_test.date() + _DAY
     while len(week) < CALIBRATION_DAYS:
         label -= _DAY
-        found = [_decision(domain, family, "calibration", label) for family in families]
+        found = [_decision(domain, zone, family, "calibration", label) for family in families]
         decisions = [decision for decision in found if decision is not None and decision.target_end <= first_test]
         if len(decisions) == len(families):
             week.insert(0, decisions)
@@ -200,25 +262,32 @@ def _calibration(domain: Domain, families: Sequence[Family], first_test: datetim
 
 
 def _train(
-    domain: Domain, families: Sequence[Family], data_start: datetime, limit: datetime, stride: int
+    domain: Domain, zone: ZoneInfo, families: Sequence[Family], data_start: datetime, limit: datetime, stride: int
 ) -> Iterator[DecisionDate]:
     for ordinal in range(data_start.date().toordinal(), limit.date().toordinal() + 1):
         if ordinal % stride:  # counted from a fixed day, so that earlier data adds dates and moves none
             continue
         for family in families:
-            decision = _decision(domain, family, "train", date.fromordinal(ordinal))
+            decision = _decision(domain, zone, family, "train", date.fromordinal(ordinal))
             if decision is not None and data_start <= decision.history_start and decision.target_end <= limit:
                 yield decision
 
 
-def _decision(domain: Domain, family: Family, split: Split, label: date) -> DecisionDate | None:
-    """The decision of a date, or None where the target day has a change of clocks and so not 24 hours."""
+def _decision(domain: Domain, zone: ZoneInfo, family: Family, split: Split, label: date) -> DecisionDate | None:
+    """The decision of a date, or None where the target day has a change of clocks and so not 24 hours.
+
+    Raises:
+        ConfigError: the day does not begin at a full hour of UTC.
+    """
     lead = timedelta(days=LEAD_DAYS[family])
     target_date = label if domain == "cycle_hire" else label + lead
-    zone = ZoneInfo(CALENDARS[domain])
     start, end = (datetime.combine(day, time(), zone).astimezone(UTC) for day in (target_date, target_date + _DAY))
+    if start != start.replace(minute=0, second=0):
+        raise ConfigError(
+            f"calendar {zone.key}: the day {target_date} begins at {start:%H:%M} UTC, and hourly data in UTC cannot be "
+            "cut there; expected a calendar whose offsets are whole hours"
+        )
     if end - start != _DAY:
         return None
-    return DecisionDate(
-        domain, family, cohort_name(domain, label.month), split, label, target_date, start - lead, start
-    )
+    cohort = cohort_name(domain, label.month)
+    return DecisionDate(domain, family, cohort, split, label, target_date, start - lead, start, zone.key)

@@ -1,7 +1,8 @@
 """Business contracts as JSON, in generic and in legacy names.
 
 Generic contracts name `scale`, `capacity_grid` (physical units) and `unit`; legacy ones `scale_mw` and
-`capacity_grid_mw`, with the unit MW. The terms stand beside these or under `terms`.
+`capacity_grid_mw`, with the unit MW. The terms stand beside these or under `terms`; `grid` is the grid in normalised
+units.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,12 @@ def contract_from_json(value: Mapping[str, Any]) -> ContractRecord:
     if legacy and unit != "MW":
         raise DataError(f"a contract in scale_mw or capacity_grid_mw has the unit MW, found {unit!r}")
     try:
-        normalised = {**fields, "grid": PROTOCOL_GRID if grid is None else _normalised(grid, scale)}
+        if grid is not None:
+            physical = _normalised(grid, scale)
+            if "grid" in fields and tuple(fields["grid"]) != physical:
+                raise DataError("the contract gives both grid and capacity_grid, and they disagree: keep one")
+            fields["grid"] = physical
+        normalised = {"grid": PROTOCOL_GRID, **fields}
         return ContractRecord(ContractTerms.model_validate(normalised), scale, unit or "MW")
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())

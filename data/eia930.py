@@ -6,7 +6,7 @@ imputed, adjusted, contradictory, not positive or impossible are unknown, and no
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from castgym.data.builder import BuiltCases, build_cases
-from castgym.data.cohorts import FAMILIES, PROTOCOL_COHORTS, Cohort, schedule
+from castgym.data.cohorts import FAMILIES, PROTOCOL_COHORTS, Cohort, covers, latest_year, schedule, span
 from castgym.data.eia930_files import ABSENT, ADJUSTED_VALUE, CONFLICT, IMPUTED_VALUE, KNOWN, HourlyFile, read_file
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import Family
@@ -78,11 +78,12 @@ def eia930_cases(
         refused = refused[refused["series"].isin(demand.columns)]
     hours = pd.DatetimeIndex(demand.index)
     absent = int(demand.isna().to_numpy().sum()) - len(refused)
-    year = _latest_year(hours, cohorts) if test_year is None else test_year
-    covered = [cohort for cohort in cohorts if _covers(hours, cohort, year)]
+    first, end = hours[0].to_pydatetime(), (hours[-1] + _HOUR).to_pydatetime()
+    year = _latest_year(cohorts, first, end) if test_year is None else test_year
+    covered = [cohort for cohort in cohorts if covers(cohort, year, first, end)]
     if not covered:
         raise DataError(
-            f"the files cover {_span(hours)} and no cohort of {year}: a cohort needs its whole month, the 15 "
+            f"the files cover {span(first, end)} and no cohort of {year}: a cohort needs its whole month, the 15 "
             "days before and the 8 days after its last date"
         )
     screened, screen_list = screen_demand(demand)
@@ -104,9 +105,7 @@ def eia930_cases(
             **Counter(screen_list["reason"].tolist()),
         },
     }
-    decisions = schedule(
-        year, covered, data_start=hours[0].to_pydatetime(), families=families, train_stride=train_stride
-    )
+    decisions = schedule(year, covered, data_start=first, families=families, train_stride=train_stride)
     return build_cases(
         screened,
         decisions,
@@ -154,27 +153,6 @@ def _join(
     return np.where(fresh, new, old), marks
 
 
-def _covers(hours: pd.DatetimeIndex, cohort: Cohort, year: int) -> bool:
-    decisions = [
-        decision
-        for decision in schedule(year, [cohort], data_start=hours[0].to_pydatetime())
-        if decision.split == "test"
-    ]
-    first = min(decision.history_start for decision in decisions)
-    last = max(decision.target_end for decision in decisions)
-    return bool(hours[0] <= first and last <= hours[-1] + timedelta(hours=1))
-
-
-def _latest_year(hours: pd.DatetimeIndex, cohorts: Sequence[Cohort]) -> int:
-    summer = [cohort for cohort in cohorts if cohort.month in (7, 8)] or list(cohorts)
-    for year in range(hours[-1].year, hours[0].year - 1, -1):
-        if all(_covers(hours, cohort, year) for cohort in summer):
-            return year
-    raise DataError(
-        f"the files cover {_span(hours)}: no year has all of {', '.join(cohort.name for cohort in summer)} with the 15 "
-        "days before and the 8 days after; add files, or name the test year and its cohorts"
-    )
-
-
-def _span(hours: pd.DatetimeIndex) -> str:
-    return f"{hours[0]:%Y-%m-%d %H:%M} to {hours[-1] + timedelta(hours=1):%Y-%m-%d %H:%M} UTC"
+def _latest_year(cohorts: Sequence[Cohort], first: datetime, end: datetime) -> int:
+    """The latest year with a whole summer; other cohorts only count where there is no summer cohort."""
+    return latest_year([cohort for cohort in cohorts if cohort.month in (7, 8)] or cohorts, first, end)

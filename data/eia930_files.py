@@ -3,11 +3,6 @@
 Both layouts label the END of an hour; what leaves this module labels its START.
 """
 
-import csv
-import gzip
-import hashlib
-import io
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from castgym.data.csv_files import (
+    parse_hours,
+    parse_numbers,
+    quoted,
+    read_content,
+    read_header,
+    read_table,
+    refuse_repeated,
+)
 from castgym.data.errors import DataError
 
 AUTHORITY = "Balancing Authority"
@@ -32,6 +36,7 @@ WIDE_END = "utc_hour_ending"
 ABSENT, KNOWN, IMPUTED_VALUE, ADJUSTED_VALUE, CONFLICT = range(5)
 """Marks of an hour; only `KNOWN` values may be used."""
 
+_WHAT = "the UTC end of an hour"
 _HOUR = pd.Timedelta("1h")
 
 
@@ -62,31 +67,9 @@ def read_file(path: Path) -> HourlyFile:
     Raises:
         DataError: it is no such file; the message says what was expected and found.
     """
-    if path.is_dir():
-        raise DataError(f"{path} is a folder: name the files in it, such as {path / 'EIA930_BALANCE_2023_Jan_Jun.csv'}")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    digest = hashlib.sha256(content).hexdigest()
-    text = _plain(path, content)
+    text, digest = read_content(path, what="an EIA-930 CSV file", example="EIA930_BALANCE_2023_Jan_Jun.csv")
     read = _wide if _is_wide(path, text) else _official
     return HourlyFile(path.name, digest, *read(path, text))
-
-
-def _plain(path: Path, content: bytes) -> bytes:
-    if not content:
-        raise DataError(f"{path} is empty: expected an EIA-930 CSV file")
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError) as error:
-            raise DataError(f"{path} is a damaged gzip file: {error}; download it again") from error
-    if b"\0" in content[:4096]:
-        raise DataError(
-            f"{path} is no CSV text (it holds zero bytes, as .xlsx, .zip and UTF-16 files do); save it as CSV, UTF-8"
-        )
-    return content
 
 
 def _is_wide(path: Path, text: bytes) -> bool:
@@ -95,13 +78,8 @@ def _is_wide(path: Path, text: bytes) -> bool:
     Raises:
         DataError: the header is of neither.
     """
-    line = text.split(b"\n", 1)[0]
-    try:
-        header = next(csv.reader([line.decode("utf-8-sig").rstrip("\r")]), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: expected a CSV header in UTF-8: {error}") from error
-    if repeated := sorted(name for name, count in Counter(header).items() if count > 1):
-        raise DataError(f"{path}: expected each column once, found {', '.join(map(repr, repeated))} repeated")
+    header = read_header(path, text)
+    refuse_repeated(path, header)
     if header and header[0] == WIDE_END:
         if len(header) < 2:
             raise DataError(f"{path}: expected a column for each authority after {WIDE_END!r}, found none")
@@ -111,26 +89,24 @@ def _is_wide(path: Path, text: bytes) -> bool:
         if UTC_END in missing and LOCAL_END in header:
             hint = "; local times alone are ambiguous when clocks change: use the file that has the UTC column too"
         raise DataError(
-            f"{path}: missing column(s) {', '.join(map(repr, missing))}; found {', '.join(map(repr, header[:8]))}"
-            f"{', ...' if len(header) > 8 else ''}. Expected an official balance file (EIA930_BALANCE_*.csv) or a wide "
-            f"table that begins with {WIDE_END!r}{hint}"
+            f"{path}: missing column(s) {', '.join(map(repr, missing))}; found {quoted(header)}. Expected an official "
+            f"balance file (EIA930_BALANCE_*.csv) or a wide table that begins with {WIDE_END!r}{hint}"
         )
     return False
 
 
 def _official(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], NDArray[np.float64], NDArray[np.int8]]:
-    rows = _read_csv(path, text, usecols=list(OFFICIAL_COLUMNS), dtype={AUTHORITY: "category", UTC_END: "category"})
-    if rows.empty:
-        raise DataError(f"{path} has a header but no rows")
+    kinds = {AUTHORITY: "category", UTC_END: "category"}
+    rows = read_table(path, text, usecols=list(OFFICIAL_COLUMNS), dtype=kinds, thousands=",")
     if rows[[AUTHORITY, UTC_END]].isna().to_numpy().any():
         line = int(rows[[AUTHORITY, UTC_END]].isna().any(axis=1).to_numpy().argmax()) + 2
         raise DataError(f"{path}, line {line}: expected a balancing authority and a UTC time in every row")
-    ends = _times(path, rows[UTC_END].cat.categories, OFFICIAL_TIME)
+    ends = parse_hours(path, rows[UTC_END].cat.categories, OFFICIAL_TIME, what=_WHAT, expected="MM/DD/YYYY HH:MM:SS AM")
     start = ends.min() - _HOUR
     hour = ((ends - ends.min()) // _HOUR).to_numpy()[rows[UTC_END].cat.codes.to_numpy()]
     series = tuple(str(name) for name in rows[AUTHORITY].cat.categories)
     column = rows[AUTHORITY].cat.codes.to_numpy().astype(np.int64)
-    demand, imputed, adjusted = (_numbers(path, rows[name]) for name in (DEMAND, IMPUTED, ADJUSTED))
+    demand, imputed, adjusted = (parse_numbers(path, rows[name], what="MW") for name in (DEMAND, IMPUTED, ADJUSTED))
     marks = np.full(len(rows), KNOWN, dtype=np.int8)
     marks[~np.isnan(adjusted) & (adjusted != demand)] = ADJUSTED_VALUE
     marks[~np.isnan(imputed)] = IMPUTED_VALUE
@@ -155,10 +131,8 @@ def _scatter(
 
 
 def _wide(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], NDArray[np.float64], NDArray[np.int8]]:
-    rows = _read_csv(path, text, dtype={WIDE_END: "str"})
-    if rows.empty:
-        raise DataError(f"{path} has a header but no rows")
-    ends = _times(path, pd.Index(rows[WIDE_END]), "ISO8601")
+    rows = read_table(path, text, dtype={WIDE_END: "str"}, thousands=",")
+    ends = parse_hours(path, pd.Index(rows[WIDE_END]), "ISO8601", what=_WHAT, expected="YYYY-MM-DD HH:MM:SS")
     step = np.diff(ends.as_unit("s").asi8)
     if (wrong := np.flatnonzero(step != 3600)).size:
         before, after = ends[wrong[0]], ends[wrong[0] + 1]
@@ -168,54 +142,9 @@ def _wide(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], NDArr
             "March and a repeated one in November mean local times, which are not UTC"
         )
     series = tuple(str(name) for name in rows.columns[1:])
-    values = np.column_stack([_numbers(path, rows[name]) for name in rows.columns[1:]])
+    values = np.column_stack([parse_numbers(path, rows[name], what="MW") for name in rows.columns[1:]])
     marks = np.where(np.isnan(values), ABSENT, KNOWN).astype(np.int8)
     return ends[0] - _HOUR, series, values, marks
-
-
-def _read_csv(path: Path, text: bytes, **options: object) -> pd.DataFrame:
-    try:
-        table: pd.DataFrame = pd.read_csv(  # type: ignore[call-overload]
-            io.BytesIO(text), encoding="utf-8-sig", thousands=",", low_memory=False, **options
-        )
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: expected UTF-8 text: {error}; save the file as CSV, UTF-8") from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
-        raise DataError(f"{path}: expected a CSV table: {error}") from error
-    return table
-
-
-def _times(path: Path, texts: pd.Index, layout: str) -> pd.DatetimeIndex:
-    """Parse the distinct ends of hours.
-
-    Raises:
-        DataError: one has another format or is not a full hour.
-    """
-    times = pd.DatetimeIndex(pd.to_datetime(texts, format=layout, utc=True, errors="coerce"))
-    if times.isna().any():
-        expected = "MM/DD/YYYY HH:MM:SS AM" if layout == OFFICIAL_TIME else "YYYY-MM-DD HH:MM:SS"
-        found = texts[int(times.isna().argmax())]
-        raise DataError(f"{path}: expected the UTC end of an hour as {expected}, found {found!r}")
-    if (uneven := times != times.floor("h")).any():
-        raise DataError(f"{path}: expected full hours, found {texts[int(uneven.argmax())]!r}")
-    return times
-
-
-def _numbers(path: Path, column: pd.Series) -> NDArray[np.float64]:
-    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-        numbers = pd.to_numeric(column.astype("str").str.replace(",", ""), errors="coerce")
-        wrong = (numbers.isna() & column.notna()).to_numpy()
-        if wrong.any():
-            line = int(wrong.argmax()) + 2
-            raise DataError(
-                f"{path}, line {line}, column {column.name!r}: expected a number of MW or an empty cell, found "
-                f"{column.iloc[line - 2]!r}"
-            )
-        column = numbers
-    values = column.to_numpy(dtype=np.float64, copy=True)
-    if np.isinf(values).any():
-        raise DataError(f"{path}, line {int(np.isinf(values).argmax()) + 2}: expected finite MW, found infinity")
-    return values
 
 
 def _refuse_local_time(path: Path, start: pd.Timestamp, marks: NDArray[np.int8]) -> None:

@@ -30,6 +30,10 @@ from numpy.typing import NDArray
 FLAT_HOURS = 6
 """Length of a run of equal values that is refused."""
 
+LARGE_MW = 1000.0
+LARGE_FLAT_HOURS = 4
+"""From `LARGE_MW` on a run of this length is refused: the larger a series, the rarer a repeated value."""
+
 LEVEL_BANDS: tuple[tuple[int | None, float, float], ...] = ((None, 0.1, 5.0), (183, 0.15, 3.5), (29, 0.25, 2.5))
 """Days around a value (None: all), and the least and largest ratio to the median of their daily medians."""
 
@@ -43,6 +47,8 @@ _MIN_NEIGHBOURS = 4
 PARAMETERS: Mapping[str, Any] = MappingProxyType(
     {
         "flat_hours": FLAT_HOURS,
+        "large_mw": LARGE_MW,
+        "large_flat_hours": LARGE_FLAT_HOURS,
         "level_bands": [list(band) for band in LEVEL_BANDS],
         "neighbour_hours": NEIGHBOUR_HOURS,
         "neighbour_band": list(NEIGHBOUR_BAND),
@@ -109,19 +115,25 @@ def _nonpositive(demand: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def _flat(demand: pd.DataFrame) -> NDArray[np.bool_]:
-    """Values in runs of at least `FLAT_HOURS` equal ones."""
+    """Values in runs of at least `FLAT_HOURS` equal ones, or of `LARGE_FLAT_HOURS` from `LARGE_MW` on."""
     values = demand.to_numpy()
     same = np.zeros(values.shape, dtype=np.int64)
     same[1:] = values[1:] == values[:-1]
-    # A run of n equal values is n - 1 consecutive flags: where a window of FLAT_HOURS - 1 is full, mark all its values.
     total = np.vstack([np.zeros((1, values.shape[1]), dtype=np.int64), same.cumsum(axis=0)])
-    width = FLAT_HOURS - 1
-    flat = np.zeros(values.shape, dtype=np.bool_)
-    if len(values) >= FLAT_HOURS:
-        full = total[FLAT_HOURS:] - total[1:-width] == width  # row r: the values r .. r + width are equal
-        for shift in range(FLAT_HOURS):
-            flat[shift : shift + len(full)] |= full
-    return flat
+    return _runs(total, FLAT_HOURS) | (_runs(total, LARGE_FLAT_HOURS) & (values >= LARGE_MW))
+
+
+def _runs(total: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
+    """Values in runs of at least `length`, from running counts of "equal to the one before".
+
+    A run of n equal values is n - 1 consecutive flags: where a window of that many is full, all its values are marked.
+    """
+    found = np.zeros((len(total) - 1, total.shape[1]), dtype=np.bool_)
+    if len(found) >= length:
+        full = total[length:] - total[1 : 1 - length] == length - 1  # row r: the values r .. r + length - 1 are equal
+        for shift in range(length):
+            found[shift : shift + len(full)] |= full
+    return found
 
 
 def _level(demand: pd.DataFrame, days: int | None) -> pd.DataFrame:

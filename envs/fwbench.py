@@ -187,6 +187,10 @@ class FWBenchEnv(gym.Env[str, Response]):
         """
         if not isinstance(action, str | Mapping | ToolCall):
             raise TypeError(f"expected a response as str, chat message or ToolCall, found {type(action).__name__}")
+        if isinstance(action, Mapping) and not {"content", "tool_calls"} & set(action):
+            raise TypeError(
+                f"expected a chat message with content or tool_calls, found the keys {sorted(map(str, action))}"
+            )
         episode = self.episode
         transition = episode.act(action)
         reward = 0.0

@@ -108,7 +108,7 @@ def save_png(figure: Figure, path: Path) -> None:
     write_bytes_atomic(path, stream.getvalue())
 
 
-def shorten(label: str, length: int = 32) -> str:
+def shorten(label: str, length: int = 40) -> str:
     """A label of at most so many characters; an ellipsis stands for its middle."""
     if len(label) <= length:
         return label

@@ -39,8 +39,11 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """All messages as one text, each under its role."""
-        return "\n\n".join(f"[{message['role']}]\n{_message_text(message)}" for message in self.messages)
+        """All messages as one text, each under its role, and before them the tools that may be called."""
+        parts = ["[tools]", *(json.dumps(tool["function"]) for tool in self.tools)]
+        for message in self.messages:
+            parts += ["", f"[{message['role']}]", _message_text(message)]
+        return "\n".join(parts)
 
 
 def task_facts(
@@ -127,7 +130,8 @@ def _answer_text(task: Mapping[str, Any], answer_form: AnswerForm) -> str:
     example = ", ".join(f'{{"id": "{name}", "action": <capacity>}}' for name in task["block_ids"][:2])
     return (
         f'Final answer: JSON {{"decisions": [{example}, ...]}} with every block exactly once and only allowed '
-        "capacities, in physical units."
+        "capacities, in physical units, with the digits as they are listed (a value that is off by more than 0.000001 "
+        "is invalid)."
     )
 
 

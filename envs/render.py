@@ -53,7 +53,10 @@ def render_array(episode: Episode, score: Score | None, actual: FloatArray | Non
     contract = CapacityContract.of(episode.case)
     figure = plot_plans(
         episode.case,
-        {f"{plan.plan_id} {plan.source}": plan.grid_index for plan in episode.memory.plans},
+        {
+            f"{plan.plan_id} {plan.source.partition(':')[2] or plan.source}": plan.grid_index
+            for plan in episode.memory.plans
+        },
         committed=score.grid_index if score is not None else None,
         actual=actual,
         oracle=None if actual is None else contract.optimize(contract.demand_cost(actual)).tolist(),

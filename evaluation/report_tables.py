@@ -117,20 +117,18 @@ def cohort_table(report: Report) -> pd.DataFrame:
 def render_table(report: Report) -> Table:
     """The main table for a terminal of 80 characters or more; S_v and R stand in the files."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("#", justify="right", no_wrap=True)
     table.add_column("policy", min_width=24, max_width=34, overflow="fold")
     for name in ("valid", "loss", "credits", "S"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("S - reference", justify="right")
+    table.add_column("S - reference", justify="right", no_wrap=True)
     for name in SECTIONS:
         results = report.section(name)
         if not results:
             continue
-        table.add_row("", Text(TITLES[name].split(" (")[0].replace("`", ""), style="bold"))
+        table.add_row(Text(TITLES[name].split(" (")[0].replace("`", ""), style="bold"))
         for result in results:
             numbers = result.aggregate
             table.add_row(
-                str(result.rank or ""),
                 Text(result.label),
                 f"{numbers.valid:,}",
                 _number(numbers.loss),

@@ -196,10 +196,18 @@ def open_run(path: Path, config: RunConfig) -> Iterator[RunWriter]:
 
 
 def _difference(found: RunConfig, wanted: RunConfig) -> str:
-    old, new = asdict(found), asdict(wanted)
-    names = [name for name in old if old[name] != new[name] and name != "case_source"]
-    parts = [f"{name} is {_shown(old[name])} there and {_shown(new[name])} here" for name in names]
+    old, new = _flat(asdict(found)), _flat(asdict(wanted))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name != "case_source"]
+    parts = [f"{name} is {_shown(old.get(name))} there and {_shown(new.get(name))} here" for name in names]
     return "; ".join(parts) + "; choose another folder with --out"
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as `outer.inner`, so that a difference names the setting and not the whole group."""
+    flat: dict[str, Any] = {}
+    for name, item in value.items():
+        flat |= _flat(item, f"{prefix}{name}.") if isinstance(item, Mapping) else {f"{prefix}{name}": item}
+    return flat
 
 
 def _shown(value: Any) -> str:

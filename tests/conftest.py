@@ -30,6 +30,24 @@ def eia930_files(shared_data: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
+def tfl_sample(shared_data: Path) -> Path:
+    """One week of real London journeys without a header, layout `seconds-2019`."""
+    return _real_file(shared_data, "tfl_trips_30Sep2020-06Oct2020.csv.gz")
+
+
+@pytest.fixture(scope="session")
+def norway_bikes(shared_data: Path) -> Path:
+    """Real hourly arrivals at 60 stations of Oslo, Bergen and Trondheim, wide."""
+    return _real_file(shared_data, "norway_bike_arrivals_2021_apr_aug.csv.gz")
+
+
+def _real_file(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        pytest.skip(f"expected {name} in {folder}")
+    return folder / name
+
+
+@pytest.fixture(scope="session")
 def simulated() -> BuiltCases:
     """The simulated cases of seed 0, built once."""
     return simulated_cases(0)

@@ -201,7 +201,7 @@ class TestVector:
         observations, rewards, terminated, _, infos = envs.step(["nothing"] * 3)
         assert terminated.all()
         assert (rewards < -10).all()
-        assert all(text.startswith("[system]") for text in observations)
+        assert all(text.startswith("[tools]") for text in observations)
         assert infos["final_info"]["outcome"].tolist() == ["invalid_submission"] * 3
         envs.close()
 

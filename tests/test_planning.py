@@ -205,9 +205,16 @@ class TestContractJson:
         del legacy["unit"]
         assert CapacityContract.from_json(legacy) == CapacityContract(self.generic.terms, 200.0, "MW")
 
+    def test_a_normalised_grid_stands_for_itself(self) -> None:
+        value = self.generic.to_json()
+        del value["capacity_grid"]
+        assert CapacityContract.from_json({**value, "grid": [0.5, 1.0]}).terms.grid == (0.5, 1.0)
+        assert CapacityContract.from_json(value) == self.generic
+
     @pytest.mark.parametrize(
         "change",
         [
+            {"grid": [0.5, 1.0]},
             {"scale_mw": 201.0},
             {"capacity_grid_mw": [1.0]},
             {"scale": 0},

@@ -169,7 +169,7 @@ def test_a_second_writer_in_one_process_is_refused(tmp_path: Path) -> None:
     [
         ({"seed": 1}, "seed is 0 there and 1 here; choose another folder"),
         ({"policy": "weekday_empirical"}, "policy is 'hour_of_day_empirical' there"),
-        ({"options": {"temperature": 1.0}}, "options is {} there"),
+        ({"options": {"temperature": 1.0}}, "options.temperature is None there"),
         ({"fingerprint": "e" * 64, "repeats": 2}, "fingerprint is .*; repeats is 1 there and 2 here"),
     ],
 )

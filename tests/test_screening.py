@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from castgym.data.eia930 import read_eia930
-from castgym.data.screening import FLAT_HOURS, screen_demand
+from castgym.data.screening import FLAT_HOURS, LARGE_FLAT_HOURS, screen_demand
 from castgym.data.simulate_electricity import simulate_electricity
 
 HOURS = pd.date_range("2022-01-01", periods=8760, freq="h", tz="UTC")
@@ -64,13 +64,16 @@ def test_values_that_are_not_positive_are_refused(clean: pd.DataFrame, value: fl
     assert (refused["value"] == value).all() and kept.isna().to_numpy().sum() == 190
 
 
-@pytest.mark.parametrize("length", [FLAT_HOURS - 1, FLAT_HOURS, FLAT_HOURS + 1, 60])
+@pytest.mark.parametrize(("level", "limit"), [(300.0, FLAT_HOURS), (30_000.0, LARGE_FLAT_HOURS)])
+@pytest.mark.parametrize("more", [-1, 0, 1, 54])
 @pytest.mark.parametrize("start", [0, 5000, 8760 - 60])
-def test_flat_runs_are_refused_from_six_hours_on(clean: pd.DataFrame, length: int, start: int) -> None:
-    table = clean.copy()
-    table.iloc[start : start + length, 2] = table.iloc[start, 2] + 0.5
+def test_flat_runs_are_refused_the_sooner_the_larger_the_series(
+    clean: pd.DataFrame, level: float, limit: int, more: int, start: int
+) -> None:
+    table = (clean / clean.median() * level).round(3)
+    table.iloc[start : start + limit + more, 2] = table.iloc[start, 2] + 0.0005
     _, refused = screen_demand(table)
-    expected = list(HOURS[start : start + length]) if length >= FLAT_HOURS else []
+    expected = list(HOURS[start : start + limit + more]) if more >= 0 else []
     assert refused["hour"].tolist() == expected and set(refused["reason"]) <= {"flat_run"}
 
 

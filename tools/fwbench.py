@@ -270,12 +270,13 @@ class FWBenchTools:
             raise ToolError("unknown_series", f"no series {series_id[:80]!r}; series: {self.case.series_id}")
 
     def _check_context(self, model: str, context_steps: int, available: int) -> None:
-        needed = max(context_steps, self._pool.info(model).min_context)
-        if available < needed or context_steps < needed:
+        least = self._pool.info(model).min_context
+        if context_steps < least:
+            raise ToolError("insufficient_context", f"{model} needs context_steps >= {least}, found {context_steps}")
+        if available < context_steps:
             raise ToolError(
                 "insufficient_context",
-                f"{model} with context_steps={context_steps} needs {needed} observations; {available} were given or "
-                "exist before the origin",
+                f"context_steps={context_steps} reaches back further than the {available} hours before the origin",
             )
 
     def _hours_before(self, origin: str) -> int:

@@ -6,12 +6,15 @@ import numpy as np
 
 from castgym.data.errors import ForecasterUnavailableError
 from castgym.tools.forecasters.base import QUANTILE_LEVELS, FloatArray, ForecasterInfo
+from castgym.tools.forecasters.sources import ModelSource, missing_package, module_folder
 
 INFO = ForecasterInfo(
     name="fracast",
     notes="Fracast-0, a compact pretrained neural forecaster; beyond 48 steps it feeds its median back.",
     min_context=8,
 )
+
+_PACKAGE_FILES = ("config.json", "model.int8.safetensors", "w8_manifest.json")
 
 
 class Fracast:
@@ -31,9 +34,7 @@ class Fracast:
         try:
             from fracast import FracastModel
         except ImportError as error:
-            raise ForecasterUnavailableError(
-                f"the forecaster fracast needs the package fracast ({error}): pip install 'castgym[forecast]'"
-            ) from error
+            raise missing_package(INFO.name, "fracast", error) from error
         try:
             self._model: Any = FracastModel.from_pretrained(source, device=device)
         except (OSError, ValueError, RuntimeError) as error:
@@ -52,3 +53,13 @@ class Fracast:
         Rows run one at a time: batching gains nothing on a CPU, and a forecast must not depend on its neighbours.
         """
         return np.stack([np.asarray(self._model.forecast(row, horizon=horizon), dtype=np.float64) for row in context])
+
+
+def package_identity() -> str:
+    """What determines the forecasts of the weights in the package.
+
+    Raises:
+        ForecasterUnavailableError: the package is missing.
+    """
+    folder = module_folder(INFO.name, "fracast") / "weights"
+    return ModelSource(INFO.name, "fracast", local=folder, files=_PACKAGE_FILES).identity()

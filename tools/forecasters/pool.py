@@ -1,29 +1,50 @@
-"""The forecasters of a process: built on first use, forecasts cached by content."""
+"""The forecasters of a process: built on first use, forecasts cached by content in memory and on disk."""
 
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from castgym.data.cache import cache_folder
 from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
-from castgym.tools.forecasters import fracast_model, seasonal
+from castgym.tools.forecasters import chronos_models, fracast_model, seasonal, timesfm_model
 from castgym.tools.forecasters.base import FloatArray, Forecaster, ForecasterInfo, checked_forecast
-from castgym.tools.forecasters.fracast_model import Fracast
+from castgym.tools.forecasters.cache import DiskCache
+from castgym.tools.forecasters.sources import models_folder
+from castgym.tools.forecasters.workers import forecast_apart
 
 CACHE_ENTRIES = 8192
 """Forecasts kept in memory (336 steps of nine quantiles are 24 kB)."""
 
+_BATCH = 64
+"""Series computed between two writes to the cache."""
+
+_WORTH_PROCESSES = 48
+"""Fewer series are computed here: starting processes that import torch takes seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForecasterEntry:
-    """A forecaster that can be built: its description, known without its package, and its constructor."""
+    """A forecaster that can be built: its description, known without its package, and its constructor.
+
+    Attributes:
+        info: name and notes.
+        build: constructs it.
+        identity: text that determines its forecasts, found without building it; `None`: they are not kept on disk.
+        apart: it gains nothing from batches and holds the interpreter's lock, so many forecasts run in processes of
+            their own; `build` must then be a module's function or class.
+    """
 
     info: ForecasterInfo
     build: Callable[[], Forecaster]
+    identity: Callable[[], str] | None = None
+    apart: bool = False
 
 
 class ForecasterPool:
@@ -32,13 +53,21 @@ class ForecasterPool:
     Args:
         entries: what each forecaster is and how to build it (called at most once, on first use).
         cache_entries: forecasts kept in memory, oldest dropped first.
+        cache: forecasts kept on disk; `None` keeps none.
     """
 
-    def __init__(self, entries: Sequence[ForecasterEntry], cache_entries: int = CACHE_ENTRIES) -> None:
+    def __init__(
+        self,
+        entries: Sequence[ForecasterEntry],
+        cache_entries: int = CACHE_ENTRIES,
+        cache: DiskCache | None = None,
+    ) -> None:
         self._entries = {entry.info.name: entry for entry in entries}
         self._loaded: dict[str, Forecaster] = {}
-        self._cache: OrderedDict[str, FloatArray] = OrderedDict()
+        self._identities: dict[str, str] = {}
+        self._memory: OrderedDict[str, FloatArray] = OrderedDict()
         self._cache_entries = cache_entries
+        self._disk = cache
         self._lock = threading.Lock()
         self._load_locks = {name: threading.Lock() for name in self._entries}
 
@@ -69,9 +98,21 @@ class ForecasterPool:
             return self._loaded[name]
 
     def require(self, names: Sequence[str]) -> None:
-        """Build all named forecasters now, so that a missing package is known before a run starts."""
+        """Make sure that package and weights of all named forecasters are there before a run starts.
+
+        A forecaster with an identity is not loaded for this, since all that it will be asked for may be cached.
+
+        Raises:
+            ConfigError: a name is unknown.
+            ForecasterUnavailableError: a package or weights are missing.
+        """
         for name in names:
-            self.get(name)
+            if self._identity(name) is None:
+                self.get(name)
+
+    def on_disk(self, name: str) -> bool:
+        """Whether forecasts of that name are kept on disk: those of cheap forecasters are not."""
+        return self._disk is not None and self._entry(name).identity is not None
 
     def forecast(self, name: str, context: FloatArray, horizon: int) -> FloatArray:
         """Forecast one series, or return the cached forecast of the same content.
@@ -88,18 +129,115 @@ class ForecasterPool:
             BackendError: the forecaster failed.
             ForecasterUnavailableError: its package or weights are missing.
         """
-        values = np.ascontiguousarray(context, dtype="<f8")
-        key = sha256_hex(name.encode(), str(horizon).encode(), values.tobytes())
+        values = _canonical(context)
+        key = self._key(name, values, horizon)
+        found = self._cached(name, key, horizon)
+        if found is None:
+            found = checked_forecast(self.get(name), values[None], horizon)[0]
+            self._keep(name, key, found)
+        return found
+
+    def forecast_many(
+        self,
+        name: str,
+        contexts: Sequence[FloatArray],
+        horizon: int,
+        workers: int = 1,
+        progress: Callable[[int, int], None] = lambda _cached, _computed: None,
+    ) -> FloatArray:
+        """Forecast many series: the same values as `forecast` gives one by one, in less time.
+
+        What is not cached is computed in batches and kept after each, so an interrupted call loses little. Some
+        forecasters (`ForecasterEntry.apart`) run in `workers` processes; as ever with processes, a script that asks
+        for more than one keeps its own start under `if __name__ == "__main__":`.
+
+        Args:
+            name: forecaster.
+            contexts: N series of observations, shape (L,) each, physical units.
+            horizon: steps, H.
+            workers: processes, where they help.
+            progress: told how many further forecasts were found in a cache, and how many computed.
+
+        Returns:
+            Quantiles, shape (N, H, 9).
+
+        Raises:
+            BackendError: the forecaster failed.
+            ForecasterUnavailableError: its package or weights are missing.
+        """
+        rows = [_canonical(context) for context in contexts]
+        keys = [self._key(name, row, horizon) for row in rows]
+        found: dict[str, FloatArray] = {}
+        missing: dict[str, FloatArray] = {}
+        for key, row in zip(keys, rows, strict=True):
+            if key not in found and key not in missing:
+                cached = self._cached(name, key, horizon)
+                if cached is None:
+                    missing[key] = row
+                else:
+                    found[key] = cached
+        progress(sum(key in found for key in keys), 0)
+        for key, quantiles in self._computed(name, missing, horizon, workers):
+            self._keep(name, key, quantiles)
+            found[key] = quantiles
+            progress(0, keys.count(key))
+        return np.stack([found[key] for key in keys])
+
+    def _computed(
+        self, name: str, missing: Mapping[str, FloatArray], horizon: int, workers: int
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """Forecasts of series by key, in any order."""
+        entry = self._entry(name)
+        if entry.apart and workers > 1 and len(missing) >= _WORTH_PROCESSES:
+            yield from forecast_apart(entry.build, missing, horizon, workers)
+            return
+        by_length: dict[int, list[str]] = {}
+        for key, row in missing.items():
+            by_length.setdefault(len(row), []).append(key)
+        for same in by_length.values():
+            for start in range(0, len(same), _BATCH):
+                batch = same[start : start + _BATCH]
+                yield from zip(
+                    batch,
+                    checked_forecast(self.get(name), np.stack([missing[key] for key in batch]), horizon),
+                    strict=True,
+                )
+
+    def _cached(self, name: str, key: str, horizon: int) -> FloatArray | None:
         with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        result: FloatArray = checked_forecast(self.get(name), values[None], horizon)[0]
+            if key in self._memory:
+                self._memory.move_to_end(key)
+                return self._memory[key]
+        if self._disk is None or not self.on_disk(name):
+            return None
+        found = self._disk.get(key, horizon)
+        if found is not None:
+            self._remember(key, found)
+        return found
+
+    def _keep(self, name: str, key: str, quantiles: FloatArray) -> None:
+        self._remember(key, quantiles)
+        if self._disk is not None and self.on_disk(name):
+            self._disk.put(key, quantiles)
+
+    def _remember(self, key: str, quantiles: FloatArray) -> None:
         with self._lock:
-            self._cache[key] = result
-            while len(self._cache) > self._cache_entries:
-                self._cache.popitem(last=False)
-        return result
+            self._memory[key] = quantiles
+            while len(self._memory) > self._cache_entries:
+                self._memory.popitem(last=False)
+
+    def _key(self, name: str, values: FloatArray, horizon: int) -> str:
+        """Digest of all that determines a forecast."""
+        return sha256_hex((self._identity(name) or name).encode(), str(horizon).encode(), values.tobytes())
+
+    def _identity(self, name: str) -> str | None:
+        entry = self._entry(name)
+        if entry.identity is None:
+            return None
+        with self._load_locks[name]:
+            if name not in self._identities:
+                self._identities[name] = entry.identity()
+            return self._identities[name]
 
     def _entry(self, name: str) -> ForecasterEntry:
         if name not in self._entries:
@@ -107,12 +245,47 @@ class ForecasterPool:
         return self._entries[name]
 
 
-def default_entries() -> tuple[ForecasterEntry, ...]:
-    """Every forecaster that ships with castgym."""
-    return (ForecasterEntry(seasonal.INFO, seasonal.SeasonalEmpirical), ForecasterEntry(fracast_model.INFO, Fracast))
+def _canonical(context: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(context, dtype="<f8")
+
+
+def default_entries(models: Path | None = None, device: str = "cpu") -> tuple[ForecasterEntry, ...]:
+    """Every forecaster that castgym knows. None is loaded, nor its package imported, before it is asked for.
+
+    Args:
+        models: folder of downloaded models; by default the one named by `$CASTGYM_MODELS`, if it is set.
+        device: torch device of the foundation models.
+
+    Raises:
+        ConfigError: `$CASTGYM_MODELS` names no folder.
+    """
+    models = models or models_folder()
+    entries = [
+        ForecasterEntry(seasonal.INFO, seasonal.SeasonalEmpirical),
+        ForecasterEntry(fracast_model.INFO, fracast_model.Fracast, identity=fracast_model.package_identity, apart=True),
+    ]
+    for info, shipped in chronos_models.MODELS:
+        source = shipped.within(models)
+        entries.append(
+            ForecasterEntry(
+                info,
+                partial(chronos_models.Chronos, info, source, device),
+                identity=partial(source.identity, chronos_models.DTYPE),
+            )
+        )
+    timesfm = timesfm_model.SOURCE.within(models)
+    entries.append(
+        ForecasterEntry(
+            timesfm_model.INFO, partial(timesfm_model.TimesFM25, timesfm, device), identity=timesfm.identity
+        )
+    )
+    return tuple(entries)
 
 
 @functools.cache
 def shared_pool() -> ForecasterPool:
-    """The pool of this process, so that environments side by side load each model once."""
-    return ForecasterPool(default_entries())
+    """The pool of this process, so that environments side by side load each model once.
+
+    Its forecasts are kept in the folder `forecasts` of castgym's cache folder, which all processes share.
+    """
+    return ForecasterPool(default_entries(), cache=DiskCache(cache_folder() / "forecasts"))
