@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from castgym.cli.console import say
 from castgym.data.bikes import BikeUnit, bike_cases
 from castgym.data.builder import BuiltCases, summary
 from castgym.data.cohorts import FAMILIES, Cohort
@@ -28,7 +29,9 @@ app = typer.Typer(no_args_is_help=True, help="Build case sets and look at them."
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to create.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")]
-TestYear = Annotated[int | None, typer.Option(help="Year of the test cohorts; the latest by default.")]
+TestYear = Annotated[
+    int | None, typer.Option(min=1990, max=2100, help="Year of the test cohorts; the latest by default.")
+]
 Cohorts = Annotated[
     list[str] | None,
     typer.Option(
@@ -113,7 +116,7 @@ def tfl(
     )
     _write(out, built, overwrite)
     counts = ", ".join(f"{count} {name}" for name, count in built.source["journeys"].items())
-    Console().print(f"journeys: {counts}; {built.source['hours']['unknown']} hours unknown", highlight=False)
+    say(f"journeys: {counts}; {built.source['hours']['unknown']} hours unknown")
 
 
 @app.command()
@@ -149,10 +152,9 @@ def bikes(
     )
     _write(out, built, overwrite)
     if closed := built.source["closed_hours"]:
-        Console().print(
+        say(
             f"closed hours {closed['local_hours']}: {closed['filled']} unknown station hours taken as zero; "
-            f"{closed['busy']} have a count above zero",
-            highlight=False,
+            f"{closed['busy']} have a count above zero"
         )
 
 
@@ -194,10 +196,8 @@ def show(cases: Annotated[str, typer.Argument(help="`embedded` or a case set fol
     case_set = loaded.case_set
     console = Console()
     sigma = ", ".join(f"{domain} {value:.4f}" for domain, value in case_set.sigma.items())
-    console.print(f"{case_set.name}: {len(case_set)} cases, fingerprint {case_set.fingerprint[:12]}", highlight=False)
-    console.print(
-        f"sigma: {sigma}; budget {case_set.tariff.budget}; models {', '.join(case_set.models)}", highlight=False
-    )
+    say(f"{case_set.name}: {len(case_set)} cases, fingerprint {case_set.fingerprint[:12]}")
+    say(f"sigma: {sigma}; budget {case_set.tariff.budget}; models {', '.join(case_set.models)}")
     counts: dict[tuple[str, str, str], list[date]] = {}
     for case in case_set:
         cohort = "(all)" if case.split == "train" else case.cohort
@@ -220,9 +220,9 @@ def _write(out: Path, built: BuiltCases, overwrite: bool) -> None:
     splits = ", ".join(
         f"{sum(case.split == split for case in case_set)} {split}" for split in ("train", "calibration", "test")
     )
-    console.print(f"{out}: {len(case_set)} cases ({splits}), fingerprint {case_set.fingerprint[:12]}", highlight=False)
+    say(f"{out}: {len(case_set)} cases ({splits}), fingerprint {case_set.fingerprint[:12]}")
     if built.exclusions:
-        console.print(f"{len(built.exclusions)} windows left out: see {out / 'exclusions.csv'}", highlight=False)
+        say(f"{len(built.exclusions)} windows left out: see {out / 'exclusions.csv'}")
 
 
 def _by_cohort(counts: pd.DataFrame) -> pd.DataFrame:

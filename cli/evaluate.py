@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
+from castgym.cli.console import say
 from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
 from castgym.data.schema import Case, CaseSet, Split
@@ -63,8 +64,7 @@ def evaluate(
     chosen, selection = select_cases(loaded.case_set, split, cohort, family, limit)
     folder = out or Path("runs") / loaded.case_set.name
     finished = evaluate_policies(policy, loaded, chosen, selection, settings, folder)
-    console = Console()
-    console.print(f"{len(finished)} runs in {folder}. Next: castgym report {folder}/*", highlight=False)
+    say(f"{len(finished)} runs in {folder}. Next: castgym report {folder}/*")
 
 
 def select_cases(

@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from castgym.cli.console import say
 from castgym.data.cache import cache_folder
 from castgym.data.errors import ConfigError
 from castgym.data.schema import HISTORY_HOURS, Case, Split
@@ -97,7 +98,7 @@ def warm(
             )
     for report in reports:
         console.print(report, highlight=False, soft_wrap=True)
-    console.print(f"kept in {folder}", highlight=False, soft_wrap=True)
+    say(f"kept in {folder}")
 
 
 def affordable(cases: Sequence[Case], model: str, tariff: Tariff) -> list[Case]:

@@ -54,11 +54,14 @@ _add_commands()
 
 
 def run() -> None:
-    """Run the command line. A `CastgymError` prints its message and exits with code 2."""
+    """Run the command line.
+
+    A `CastgymError`, or a file that cannot be read or written, prints its message and exits with code 2.
+    """
     # Small models run side by side in threads; several threads inside each would only get in each other's way.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         app()
-    except CastgymError as error:
+    except (CastgymError, OSError) as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from castgym.cli.console import say
 from castgym.data.release import fetch_release, read_release
 from castgym.data.release_export import export_release
 from castgym.data.schema import Case
@@ -28,9 +28,7 @@ def release(
     """Read the published episode layout into a case set, verifying every checksum."""
     case_set, targets = read_release(fetch_release(source, revision))
     save_case_set(out, case_set, targets, overwrite=overwrite)
-    Console().print(
-        f"{out}: {len(case_set)} cases, fingerprint {case_set.fingerprint[:12]}", highlight=False, soft_wrap=True
-    )
+    say(f"{out}: {len(case_set)} cases, fingerprint {case_set.fingerprint[:12]}")
 
 
 def export(
@@ -61,4 +59,4 @@ def export(
         licence=licence,
         overwrite=overwrite,
     )
-    Console().print(f"{out}: {len(chosen)} episodes", highlight=False, soft_wrap=True)
+    say(f"{out}: {len(chosen)} episodes")

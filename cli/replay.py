@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from castgym.cli.console import say
 from castgym.envs.casesets import load_cases
 from castgym.evaluation.replay import replay_run
 from castgym.evaluation.runs import Run
@@ -18,4 +18,4 @@ def replay(
 ) -> None:
     """Re-execute saved episodes; any other prompt, result, ending or score is an error."""
     count = replay_run(run, load_cases(cases or Run(run).config.case_source), shared_pool())
-    Console().print(f"{run}: {count} episodes played again, all equal", highlight=False, soft_wrap=True)
+    say(f"{run}: {count} episodes played again, all equal")

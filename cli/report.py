@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from castgym.cli.console import say
 from castgym.data.errors import ConfigError, DataError
 from castgym.envs.casesets import LoadedCases, load_cases
 from castgym.envs.scoring import COMBINED, OBJECTIVES, Objective, find_objective
@@ -49,7 +50,7 @@ def write_report(
     console = Console()
     console.print(render_table(built))
     files = ", ".join(sorted(path.name for path in out.iterdir()))
-    console.print(f"Report in {out}: {files}", highlight=False, soft_wrap=True)
+    say(f"Report in {out}: {files}")
 
 
 def _cases_of(runs: list[Run], cases: str | None) -> LoadedCases | None:

@@ -6,6 +6,7 @@ units.
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from pydantic import ValidationError
 
 from castgym.data.contract import PROTOCOL_GRID, ContractTerms
 from castgym.data.errors import DataError
+
+_KNOWN = (*ContractTerms.model_fields, "scale", "scale_mw", "capacity_grid", "capacity_grid_mw", "unit", "terms")
 
 
 class ContractRecord(NamedTuple):
@@ -31,7 +34,10 @@ class ContractRecord(NamedTuple):
 
 
 def contract_from_json(value: Mapping[str, Any]) -> ContractRecord:
-    """Read a business contract. Without a grid, the protocol's normalised grid holds.
+    """Read a business contract.
+
+    Without a grid, the protocol's normalised grid holds. Fields of other names are ignored, unless they look like a
+    known one with a typing error.
 
     Raises:
         DataError: a field is missing or invalid, or two names of a field disagree.
@@ -46,6 +52,9 @@ def contract_from_json(value: Mapping[str, Any]) -> ContractRecord:
         if name in fields and fields[name] != item:
             raise DataError(f"the contract gives {name} twice: {fields[name]!r} and {item!r}")
         fields[name] = item
+    for name in fields:
+        if name not in _KNOWN and (alike := get_close_matches(name, _KNOWN, 1, 0.9)):
+            raise DataError(f"the contract has no field {name!r}: did you mean {alike[0]!r}?")
     scale = _positive(_alias(fields, "scale", "scale_mw"), "scale")
     grid = _alias(fields, "capacity_grid", "capacity_grid_mw")
     legacy = "scale_mw" in fields or "capacity_grid_mw" in fields

@@ -17,6 +17,9 @@ from castgym.data.errors import DataError
 MAX_YEARS = 50
 """Longest span of hours; a longer one is a wrong date, and would not fit into memory."""
 
+PLAUSIBLE_YEARS = (1990, 2100)
+"""Years of hourly records; one stray year would blow up every table that spans the file."""
+
 
 def read_content(path: Path, *, what: str, example: str) -> tuple[bytes, str]:
     """Read the text of a CSV file, plain or gzip-compressed.
@@ -124,6 +127,9 @@ def parse_hours(path: Path, texts: pd.Index, layout: str, *, what: str, expected
     if times.isna().any():
         found = texts[int(times.isna().argmax())]
         raise DataError(f"{path}: expected {what} as {expected}, found {found!r}")
+    if len(times) and not (PLAUSIBLE_YEARS[0] <= times.min().year and times.max().year <= PLAUSIBLE_YEARS[1]):
+        odd = times.min() if times.min().year < PLAUSIBLE_YEARS[0] else times.max()
+        raise DataError(f"{path}: expected years from {PLAUSIBLE_YEARS[0]} to {PLAUSIBLE_YEARS[1]}, found {odd}")
     if (uneven := times != times.floor("h")).any():
         raise DataError(f"{path}: expected full hours, found {texts[int(uneven.argmax())]!r}")
     return times

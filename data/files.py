@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"expected a file {path}, found none") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise DataError(f"expected JSON text (UTF-8) in {path}: {error}") from error
 
 
@@ -67,6 +67,26 @@ def write_bytes_atomic(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Append lines durably: all of them are on disk when this returns, none of them where it raises.
+
+    Raises:
+        OSError: the disk is full or the file cannot be written; the file is as it was.
+    """
+    content = "".join(line + "\n" for line in lines).encode("utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        try:
+            written = 0
+            while written < len(content):
+                written += stream.write(content[written:]) or 0
+            os.fsync(stream.fileno())
+        except BaseException:
+            stream.truncate(size)
+            raise
 
 
 def cut_unfinished_line(path: Path) -> None:

@@ -48,6 +48,8 @@ def export_release(
     for case in case_set:
         if not _SAFE_NAME.fullmatch(case.series_id) or not _SAFE_NAME.fullmatch(case.case_id):
             raise DataError(f"{case.case_id}: the ids of the case and its series must be usable as file names")
+    if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "episodes").is_dir():
+        raise DataError(f"{path} holds something else than a release: it is not replaced; choose another folder")
     with folder_atomic(path, overwrite=overwrite) as folder:
         for case in case_set:
             _write_episode(folder / "episodes" / case.case_id, case, case_set, licence)

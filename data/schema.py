@@ -4,6 +4,7 @@ A `Case` is what an agent may know. The truth lives in `Target` objects in a `Ta
 case set refers to: whoever scores joins the two by `case_id`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,9 @@ LEAD_DAYS: Mapping[Family, int] = MappingProxyType({"day_ahead": 1, "week_ahead"
 """Days from the decision to the start of the target day."""
 
 _HOUR = timedelta(hours=1)
+_NAME = re.compile(r"\w[\w .:&+-]*")
+_LEAST_STEP = 1e-5
+"""Smallest step between capacities, physical units: ten times the tolerance of grading."""
 
 
 def readonly(values: Any, *, shape: tuple[int, ...], what: str) -> NDArray[np.float64]:
@@ -90,6 +94,12 @@ class Case:
     scale: float
 
     def __post_init__(self) -> None:
+        for name in ("case_id", "group_id", "series_id"):
+            if not isinstance(getattr(self, name), str) or not _NAME.fullmatch(getattr(self, name)):
+                raise DataError(
+                    f"expected {name} of letters, digits, spaces and . : & + _ -, found {getattr(self, name)!r}: it "
+                    "becomes part of prompts and file names"
+                )
         for name, allowed in (("domain", Domain), ("family", Family), ("split", Split)):
             if getattr(self, name) not in get_args(allowed):
                 raise DataError(
@@ -107,6 +117,11 @@ class Case:
             raise DataError(f"{self.case_id}: expected demand >= 0, found {self.history.min()}")
         if not (np.isfinite(self.scale) and self.scale > 0):
             raise DataError(f"{self.case_id}: expected a scale > 0, found {self.scale}")
+        if self.scale * float(np.min(np.diff(self.terms.grid), initial=1.0)) < _LEAST_STEP:
+            raise DataError(
+                f"{self.case_id}: with a scale of {self.scale:g} {self.unit} neighbouring capacities are closer than "
+                f"{_LEAST_STEP:g}, so answers could not be told apart: state demand in a smaller unit"
+            )
 
     def __deepcopy__(self, memo: Any) -> "Case":
         return self  # nothing in it can change
@@ -144,6 +159,12 @@ class Case:
     def target_hours(self) -> pd.DatetimeIndex:
         """Starts of the target hours, UTC, shape (24,)."""
         return pd.date_range(self.target_start, periods=TARGET_HOURS, freq="h")
+
+    @property
+    def digest(self) -> str:
+        """Content hash of the case."""
+        facts = canonical_json(self.describe()).encode()
+        return sha256_hex(facts, self.terms.model_dump_json().encode(), self.history.astype("<f8").tobytes())
 
     def describe(self) -> dict[str, Any]:
         """Everything but history and terms, as JSON."""

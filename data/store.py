@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from castgym.data.contract import TARGET_HOURS, ContractTerms
 from castgym.data.errors import DataError
@@ -51,6 +50,8 @@ def save_case_set(
     case_ids = [case.case_id for case in case_set]
     if targets.digest(case_ids) != case_set.targets_digest:
         raise DataError("the targets do not match the case set's digest: they belong to another set")
+    if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "manifest.json").is_file():
+        raise DataError(f"{path} holds something else than a case set: it is not replaced; choose another folder")
     terms = list(dict.fromkeys(case.terms for case in case_set))
     number = {term: position for position, term in enumerate(terms)}
     rows = [json.dumps({**case.describe(), "contract": number[case.terms]}) for case in case_set]
@@ -111,7 +112,9 @@ def load_case_set(path: Path) -> CaseSet:
             source=manifest["source"],
             targets_digest=manifest["targets_digest"],
         )
-    except (KeyError, TypeError, IndexError, ValidationError, json.JSONDecodeError) as error:
+    except DataError:
+        raise
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a valid case set: {error!r}; build it again") from error
     if case_set.fingerprint != manifest.get("fingerprint"):
         raise DataError(f"{path}: the manifest was changed after it was written; build the case set again")
@@ -169,7 +172,8 @@ def _verified(path: Path, manifest: Mapping[str, Any], name: str) -> bytes:
         content = (path / name).read_bytes()
     except OSError as error:
         raise DataError(f"{path}: expected the file {name}: {error}") from error
-    if sha256_hex(content) != manifest.get("sha256", {}).get(name):
+    hashes = manifest.get("sha256")
+    if not isinstance(hashes, dict) or sha256_hex(content) != hashes.get(name):
         raise DataError(f"{path}: {name} does not match its hash in the manifest; build the case set again")
     return content
 
@@ -183,8 +187,10 @@ def _npy(values: NDArray[np.float64]) -> bytes:
 def _array(content: bytes, width: int) -> NDArray[np.float64]:
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, KeyError, OverflowError, MemoryError, SyntaxError) as error:
         raise DataError(f"expected a NumPy array file: {error}") from error
+    if not isinstance(array, np.ndarray) or array.dtype != np.dtype("<f8"):
+        raise DataError("expected a NumPy array file of float64 values")
     if array.ndim != 2 or array.shape[1] != width:
         raise DataError(f"expected an array of shape (N, {width}), found {array.shape}")
     return np.asarray(array, dtype=np.float64)

@@ -4,7 +4,6 @@ Everything else (Gymnasium, evaluators, servers) drives an `Episode`. It is dete
 holds no target, and its state can be saved at any step and continued in another process.
 """
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,15 @@ from castgym.data.schema import Case, CaseSet
 from castgym.data.tariff import Tariff
 from castgym.envs.answers import read_plan_answer, read_submission
 from castgym.envs.memory import CallRecord, Memory
-from castgym.envs.outcomes import Outcome
+from castgym.envs.outcomes import OUTCOMES, Outcome
 from castgym.envs.prompts import AnswerForm, Prompt, PromptMode, memory_text, system_text, task_facts, task_text
 from castgym.envs.scoring import COMBINED, find_objective
-from castgym.tools.calls import ToolCall, parse_response
+from castgym.tools.calls import CallError, ToolCall, parse_response
 from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools, Plan
 from castgym.tools.ledger import Ledger
 from castgym.tools.planning.contract import CapacityContract
+from castgym.tools.strict_json import StrictJsonError, check_value
 from castgym.tools.toolbox import Toolbox, ToolResult
 
 MAX_CALLS = 12
@@ -92,8 +92,23 @@ class EpisodeConfig:
             if getattr(self, name) not in get_args(allowed):
                 raise ConfigError(f"expected {name} to be one of {get_args(allowed)}, found {getattr(self, name)!r}")
         find_objective(self.objective)
-        if self.max_calls < 0 or self.max_response_tokens < 1:
-            raise ConfigError("expected max_calls >= 0 and max_response_tokens >= 1")
+        for name, least in (("max_calls", 0), ("max_response_tokens", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"expected {name} to be a whole number >= {least}, found {value!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """The conditions as JSON, for states and trajectories."""
+        return {
+            "models": list(self.models),
+            "sigma": self.sigma,
+            "budget": self.tariff.budget,
+            "prompt_mode": self.prompt_mode,
+            "answer_form": self.answer_form,
+            "objective": self.objective,
+            "max_calls": self.max_calls,
+            "max_response_tokens": self.max_response_tokens,
+        }
 
     @classmethod
     def of(cls, case_set: CaseSet, case: Case, pool: str = "full", **conditions: Any) -> "EpisodeConfig":
@@ -150,7 +165,7 @@ class Episode:
         self.config = config
         self.end = Transition()
         self._memory = Memory()
-        self._chat: list[dict[str, Any]] = []
+        self._chat: list[str] = []  # each message as JSON: nobody can change it through a prompt
         self._ledger = Ledger(config.tariff, ledger_path)
         self._pool = pool or shared_pool()
         self._task = task_facts(
@@ -180,7 +195,7 @@ class Episode:
         """The prompt of the next response."""
         messages: list[Mapping[str, Any]] = [{"role": "system", "content": self._system}]
         if self.config.prompt_mode == "chat":
-            messages += [{"role": "user", "content": self._task_text}, *copy.deepcopy(self._chat)]
+            messages += [{"role": "user", "content": self._task_text}, *map(json.loads, self._chat)]
         else:
             memory = memory_text(self._memory, self._task, self.spent)
             messages.append({"role": "user", "content": f"{self._task_text}\n\n{memory}"})
@@ -202,23 +217,25 @@ class Episode:
         """
         if self.done:
             raise ConfigError(f"the episode of {self.case.case_id} has ended ({self.end.outcome}): start another")
-        if truncated or self._too_long(response):
+        message = _sanitised(response)
+        if truncated or (message is not None and self._too_long(message)):
             return self._finish(Transition(outcome="truncated"))
+        if message is None:
+            fault = CallError("malformed_message", "expected JSON without deep nesting and huge numbers")
+            return self._call((), (fault,), {"role": "assistant", "content": "(an unreadable message)"})
         if isinstance(response, ToolCall):
-            return self._call((response,), (), _as_message(response))
-        response = _encodable(response)
-        parsed = parse_response(response)
-        message = {"role": "assistant", "content": response} if isinstance(response, str) else dict(response)
-        if parsed.is_answer:
-            return self._commit(parsed.text)
-        return self._call(parsed.calls, parsed.errors, message)
+            return self._call((response,), (), message)
+        parsed = parse_response(str(message["content"]) if isinstance(response, str) else message)
+        return self._commit(parsed.text) if parsed.is_answer else self._call(parsed.calls, parsed.errors, message)
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue, as JSON."""
         return {
             "case_id": self.case.case_id,
+            "case": self.case.digest,
+            "conditions": self.config.describe(),
             "memory": self._memory.to_json(),
-            "chat": copy.deepcopy(self._chat),
+            "chat": [json.loads(message) for message in self._chat],
             "charges": self._ledger.to_json(),
             "end": {
                 "outcome": self.end.outcome,
@@ -239,18 +256,25 @@ class Episode:
         """Continue a saved episode.
 
         Raises:
-            DataError: the state is damaged or belongs to another case.
+            DataError: the state is damaged, or belongs to another case or other conditions.
         """
         try:
-            if state["case_id"] != case.case_id:
-                raise DataError(f"the state belongs to case {state['case_id']}, not to {case.case_id}")
+            if (state["case_id"], state["case"]) != (case.case_id, case.digest):
+                raise DataError(f"the state belongs to case {state['case_id']} of other content, not to {case.case_id}")
+            if state["conditions"] != config.describe():
+                raise DataError(f"the state was saved under {state['conditions']}, not under {config.describe()}")
             episode = cls(case, config, pool)
             episode._memory = Memory.from_json(state["memory"])
-            episode._chat = copy.deepcopy(list(state["chat"]))
+            episode._chat = [json.dumps(message) for message in state["chat"]]
             episode._ledger = Ledger.from_json(config.tariff, state["charges"], ledger_path)
             episode.end = Transition(**state["end"])
-        except (KeyError, TypeError) as error:
+            paid = sum(call.credits for call in episode._memory.calls)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, DataError):
+                raise
             raise DataError(f"not a saved episode: {error!r}") from error
+        if paid > episode.spent or episode.end.outcome not in (None, *OUTCOMES):
+            raise DataError(f"not a saved episode: its calls cost {paid} credits, its charges say {episode.spent}")
         episode._toolbox = episode._tools()
         return episode
 
@@ -279,13 +303,13 @@ class Episode:
         self, message: dict[str, Any], calls: Sequence[ToolCall], errors: Sequence[Any], result: ToolResult
     ) -> None:
         """Append the response as it was and an answer to each of its calls."""
-        self._chat.append({**copy.deepcopy(message), "role": "assistant"})
+        self._chat.append(json.dumps({**message, "role": "assistant"}))
         ids = [item.call_id for item in (*calls, *errors) if item.call_id is not None] or [None]
         for call_id in ids:
             reply: dict[str, Any] = {"role": "tool", "content": json.dumps(result.content)}
             if call_id is not None:
                 reply["tool_call_id"] = call_id
-            self._chat.append(reply)
+            self._chat.append(json.dumps(reply))
 
     def _commit(self, text: str) -> Transition:
         contract = CapacityContract.of(self.case)
@@ -324,24 +348,30 @@ class Episode:
         self._last_plan = self._memory.remember_plan(plan)
         return self._last_plan
 
-    def _too_long(self, response: Response) -> bool:
-        if isinstance(response, ToolCall):
-            return False
-        if isinstance(response, Mapping) and response.get("finish_reason") == "length":
+    def _too_long(self, message: Mapping[str, Any]) -> bool:
+        if message.get("finish_reason") == "length":
             return True
         limit = self.config.max_response_tokens
-        text = response if isinstance(response, str) else json.dumps(dict(response), default=str)
+        calls = message.get("tool_calls")
+        text = str(message.get("content") or "") + (json.dumps(calls) if calls else "")
         if len(text) > limit * CHARACTERS_PER_TOKEN:
             return True
         return self.config.count_tokens is not None and self.config.count_tokens(text) > limit
 
 
-def _encodable(response: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
-    """The response with `?` for what no UTF-8 file or tokenizer can hold (lone surrogates)."""
-    if isinstance(response, str):
-        return response.encode("utf-8", "replace").decode("utf-8")
-    text = json.dumps(dict(response), ensure_ascii=False, default=str)
-    mended: Mapping[str, Any] = json.loads(text.encode("utf-8", "replace").decode("utf-8"))
+def _sanitised(response: Response) -> dict[str, Any] | None:
+    """The response as a chat message of plain JSON, with `?` for lone surrogates, which no UTF-8 file can hold.
+
+    Returns:
+        The message, or `None` where it is not JSON or nested beyond all use.
+    """
+    try:
+        message = response if isinstance(response, Mapping) else _as_message(response)
+        text = json.dumps(dict(message), ensure_ascii=False)
+        mended: dict[str, Any] = json.loads(text.encode("utf-8", "replace").decode("utf-8"))
+        check_value({**mended, "content": None}, finite=False)
+    except (TypeError, ValueError, RecursionError, StrictJsonError):
+        return None
     return mended
 
 
@@ -350,10 +380,12 @@ def _fault(kind: str, message: str) -> ToolResult:
     return ToolResult("", {}, {"error": kind, "message": message}, kind)
 
 
-def _as_message(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": json.dumps(dict(call.arguments))}
+def _as_message(response: str | ToolCall) -> dict[str, Any]:
+    if isinstance(response, str):
+        return {"role": "assistant", "content": response}
+    function = {"name": response.name, "arguments": json.dumps(dict(response.arguments))}
     return {
         "role": "assistant",
         "content": "",
-        "tool_calls": [{"id": call.call_id or "call", "type": "function", "function": function}],
+        "tool_calls": [{"id": response.call_id or "call", "type": "function", "function": function}],
     }

@@ -6,6 +6,7 @@ messages and tool schemas.
 """
 
 import copy
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from castgym.data.errors import ConfigError
+from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import Case, Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.episode import CHARACTERS_PER_TOKEN, MAX_CALLS, MAX_RESPONSE_TOKENS, Episode, EpisodeConfig, Response
@@ -26,6 +27,7 @@ from castgym.envs.spaces import Utf8Text
 from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool
 from castgym.tools.fwbench import FWBenchTools
+from castgym.tools.ledger import Ledger
 
 MEMORY_PROMPT_CHARACTERS = 1_000_000
 """Longest observation in memory mode; twelve full histories stay far below."""
@@ -55,7 +57,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         reward: score -> terminal reward.
         forecasters: forecasters to use instead of the process's own.
         toolset: the protocol's tools, or a subclass with more of them.
-        ledger_folder: where each episode's journal of charges is kept; in memory without it.
+        ledger_folder: where each episode keeps a journal of charges of its own; in memory without it.
         render_mode: `ansi` (text) or `rgb_array` (plot).
 
     >>> import gymnasium as gym
@@ -123,7 +125,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         self.action_space = Utf8Text(longest_response)
         self._episode: Episode | None = None
         self._score: Score | None = None
-        self._episodes_begun = 0
+        self._journal = ""
 
     @property
     def episode(self) -> Episode:
@@ -160,14 +162,13 @@ class FWBenchEnv(gym.Env[str, Response]):
             case_id = self.cases.cases[int(self.np_random.integers(len(self.cases)))].case_id
         case = self.cases.by_id(case_id)
         config = EpisodeConfig.of(self.cases, case, self._model_pool, **self._conditions)
-        self._episodes_begun += 1
-        journal = None
-        if self._ledger_folder is not None:
-            journal = self._ledger_folder / f"{case_id}-{self._episodes_begun:06d}.jsonl"
+        # A name of its own for every episode: environments side by side never write to one journal.
+        self._journal = f"{case_id}-{uuid.uuid4().hex}.jsonl"
+        path = self._ledger_folder / self._journal if self._ledger_folder is not None else None
         if state is None:
-            self._episode = Episode(case, config, self._forecasters, journal)
+            self._episode = Episode(case, config, self._forecasters, path)
         else:
-            self._episode = Episode.from_state(state, case, config, self._forecasters, journal)
+            self._episode = Episode.from_state(self._with_journal(state, config), case, config, self._forecasters, path)
         self._score = self._judge(case) if self._episode.done else None
         prompt = self._episode.observe()
         return prompt.text, self._info()
@@ -206,7 +207,21 @@ class FWBenchEnv(gym.Env[str, Response]):
 
     def state(self) -> dict[str, Any]:
         """The running episode as JSON, for `reset(options={"state": ...})` here or in another process."""
-        return self.episode.state()
+        return {**self.episode.state(), "journal": self._journal}
+
+    def _with_journal(self, state: Mapping[str, Any], config: EpisodeConfig) -> dict[str, Any]:
+        """The state with all charges of its journal: one that a crash left behind the state keeps its credits."""
+        found = dict(state)
+        name = str(found.pop("journal", ""))
+        path = self._ledger_folder / Path(name).name if self._ledger_folder is not None and name else None
+        if path is None or not path.is_file():
+            return found
+        charges = Ledger(config.tariff, path).to_json()
+        numbers = [(charge["number"], charge["credits"]) for charge in charges]
+        saved = [(charge.get("number"), charge.get("credits")) for charge in found.get("charges", ())]
+        if numbers[: len(saved)] != saved:
+            raise DataError(f"the journal {path} tells of other charges than the state: they do not belong together")
+        return {**found, "charges": charges}
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """The episode as text or as a plot; truth and oracle appear only after its end."""

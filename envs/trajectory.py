@@ -66,7 +66,7 @@ class Trajectory:
     @classmethod
     def begin(cls, episode: Episode, repeat: int = 0) -> "Trajectory":
         """An empty trajectory of an episode."""
-        return cls(episode.case.case_id, repeat, _conditions(episode.config))
+        return cls(episode.case.case_id, repeat, episode.config.describe())
 
     def add(self, prompt: Prompt, response: Response, transition: Transition) -> None:
         """Append a step."""
@@ -119,7 +119,7 @@ def replay(trajectory: Trajectory, case: Case, config: EpisodeConfig, pool: Fore
         ReplayMismatchError: a prompt, result, ending or spending differs; the message says at which step.
     """
     where = f"{trajectory.case_id}, repeat {trajectory.repeat}"
-    _demand(where, "the conditions", trajectory.conditions, _conditions(config))
+    _demand(where, "the conditions", trajectory.conditions, config.describe())
     episode = Episode(case, config, pool)
     for number, step in enumerate(trajectory.steps, start=1):
         if episode.done:
@@ -138,19 +138,6 @@ def replay(trajectory: Trajectory, case: Case, config: EpisodeConfig, pool: Fore
 def _demand(where: str, what: str, saved: Any, found: Any) -> None:
     if saved != found:
         raise ReplayMismatchError(f"{where}: {what} differ: saved {str(saved)[:300]}, found {str(found)[:300]}")
-
-
-def _conditions(config: EpisodeConfig) -> dict[str, Any]:
-    return {
-        "models": list(config.models),
-        "sigma": config.sigma,
-        "budget": config.tariff.budget,
-        "prompt_mode": config.prompt_mode,
-        "answer_form": config.answer_form,
-        "objective": config.objective,
-        "max_calls": config.max_calls,
-        "max_response_tokens": config.max_response_tokens,
-    }
 
 
 def _to_json(response: Response) -> Any:

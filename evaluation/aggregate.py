@@ -22,7 +22,7 @@ METRICS = ("loss", "credits", "R", "S")
 UNIT = ("cohort", "domain", "group_id", "family")
 """What dates are averaged within; `domain` keeps apart two groups that happen to share an id."""
 
-INFRASTRUCTURE_LIMIT = 0.01
+INFRASTRUCTURE_LIMIT = 0.0
 """Largest share of episodes that the infrastructure may have failed in a ranked run."""
 
 _COLUMNS = ("case_id", "repeat", *UNIT, "outcome", "valid", "fault", "loss", "floor", "credits", "R", "S")
@@ -109,6 +109,7 @@ def check_scores(frame: pd.DataFrame, sigma: Mapping[str, float], budget: int) -
     S = 0.5 * (R + rows["credits"] / budget)
     agree = np.isclose(R, rows["R"], _TOLERANCE, _TOLERANCE) & np.isclose(S, rows["S"], _TOLERANCE, _TOLERANCE)
     agree &= (rows["valid"] == (rows["outcome"] == "completed")).to_numpy()
+    agree &= (rows["loss"] >= rows["floor"] - _TOLERANCE).to_numpy() & rows["credits"].between(0, budget).to_numpy()
     if not agree.all():
         row = rows[~agree].iloc[0]
         raise DataError(

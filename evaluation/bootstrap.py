@@ -26,7 +26,7 @@ from castgym.evaluation.aggregate import (
     rows_frame,
     unit_means,
 )
-from castgym.evaluation.runs import Run, RunConfig
+from castgym.evaluation.runs import Run, RunConfig, case_ids_digest
 
 RESAMPLES = 10_000
 SEED = 1701
@@ -156,6 +156,11 @@ def _require_complete(run: Run) -> None:
             f"{run.config.policy} ({run.path}): expected {total} rows of {run.config.n_cases} cases and "
             f"{run.config.repeats} repeats, found {len(run.rows)} rows of {len(cases)} cases and {len(repeats)} "
             "repeats; the folder was changed, run it again"
+        )
+    if case_ids_digest(cases) != run.config.case_ids:
+        raise ConfigError(
+            f"{run.config.policy} ({run.path}): its rows are of other cases than its configuration names; the folder "
+            "was changed, run it again"
         )
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from castgym.envs.outcomes import OUTCOMES
 from castgym.envs.scoring import COMBINED, Objective
-from castgym.evaluation.aggregate import INFRASTRUCTURE_LIMIT, METRICS, Aggregate
+from castgym.evaluation.aggregate import METRICS, Aggregate
 from castgym.evaluation.bootstrap import LEVEL, RESAMPLES, SEED, Interval, Intervals
 from castgym.evaluation.runs import Run
 
@@ -291,7 +291,7 @@ def _failures(report: Report) -> str:
         "## Outcomes\n\n"
         + _table(header, rows)
         + "\n\nEpisodes by outcome class. Infrastructure errors are no fault of the policy: they are left out of all "
-        f"averages, and above {INFRASTRUCTURE_LIMIT:.0%} of the episodes a run is not ranked."
+        "averages, and a run with any of them is not ranked: resume it, which plays them again."
     )
 
 

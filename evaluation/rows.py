@@ -2,10 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from castgym.data.errors import DataError
-from castgym.envs.outcomes import Outcome
+from castgym.envs.outcomes import OUTCOMES, Outcome
+
+_NUMBER = (int, float, NoneType)
+_KINDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(("case_id", "group_id", "domain", "family", "cohort", "outcome"), (str,)),
+        **dict.fromkeys(("loss", "floor", "R", "S"), _NUMBER),
+        "repeat": (int,),
+        "credits": (int, NoneType),
+        "valid": (bool,),
+        "grid_index": (list, tuple, NoneType),
+        "calls": (list, tuple),
+        "seconds": (int, float),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,9 @@ class ResultRow:
         if set(value) != names:
             raise DataError(f"expected a result row with the fields {sorted(names)}, found {sorted(value)}")
         row = dict(value)
+        wrong = [name for name, kinds in _KINDS.items() if not isinstance(row[name], kinds) or row[name] != row[name]]
+        if wrong or row["outcome"] not in OUTCOMES:
+            raise DataError(f"expected a result row, found {', '.join(wrong) or 'outcome'} of another kind")
         row["grid_index"] = None if row["grid_index"] is None else tuple(row["grid_index"])
         row["calls"] = tuple(row["calls"])
         return cls(**row)

@@ -21,7 +21,7 @@ from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.scoring import COMBINED, Score, score_plans, score_submission
 from castgym.envs.trajectory import Trajectory
 from castgym.evaluation.rows import ResultRow
-from castgym.evaluation.runs import RunConfig, open_run
+from castgym.evaluation.runs import RunConfig, case_ids_digest, open_run
 from castgym.tools.forecasters.pool import ForecasterPool
 
 ATTEMPTS = 3
@@ -80,7 +80,7 @@ def run_config(
         fingerprint=loaded.case_set.fingerprint,
         tariff=sha256_hex(canonical_json(loaded.case_set.tariff.to_json()).encode()),
         selection=dict(selection),
-        case_ids=sha256_hex(canonical_json(case_ids).encode()),
+        case_ids=case_ids_digest(case_ids),
         n_cases=len(case_ids),
         whole_index=case_ids == test_ids,
         cohort_weights=dict(loaded.case_set.cohort_weights),

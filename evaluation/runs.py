@@ -8,7 +8,6 @@ A run that was killed, at whatever moment, continues with the cases that have no
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -19,7 +18,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from castgym.data.errors import ConfigError, DataError
-from castgym.data.files import canonical_json, cut_unfinished_line, read_json, sha256_hex, write_json_atomic
+from castgym.data.files import (
+    append_lines,
+    canonical_json,
+    cut_unfinished_line,
+    read_json,
+    sha256_hex,
+    write_json_atomic,
+)
 from castgym.evaluation.rows import ResultRow
 
 FORMAT = 1
@@ -38,7 +44,7 @@ class RunConfig:
         fingerprint: the whole case set's fingerprint.
         tariff: hash of the tariff.
         selection: how cases were chosen from the set.
-        case_ids: content hash of the chosen ids, in order.
+        case_ids: content hash of the chosen ids (`case_ids_digest`).
         n_cases: number of chosen cases.
         whole_index: the chosen cases are the set's whole test split, so the run can be ranked.
         cohort_weights: weights of the aggregate.
@@ -107,6 +113,11 @@ class RunConfig:
         return config
 
 
+def case_ids_digest(case_ids: Iterable[str]) -> str:
+    """Hash of a set of case ids, whatever their order."""
+    return sha256_hex(canonical_json(sorted(case_ids)).encode())
+
+
 class Run:
     """A run folder that was read.
 
@@ -142,7 +153,9 @@ class RunWriter:
         self.config = config
         for name in ("rows.jsonl", "episodes.jsonl"):
             cut_unfinished_line(path / name)
-        self._done = {key for key, row in _read_rows(path / "rows.jsonl").items() if row.scored}
+        rows = _read_rows(path / "rows.jsonl")
+        _cut_orphans(path / "episodes.jsonl", set(rows))
+        self._done = {key for key, row in rows.items() if row.scored}
 
     def pending(self, case_ids: Iterable[str]) -> list[tuple[str, int]]:
         """Episodes (case id, repeat) that have no row yet or failed by the infrastructure's fault."""
@@ -156,8 +169,8 @@ class RunWriter:
     def append(self, rows: Sequence[ResultRow], episodes: Sequence[Mapping[str, Any]] = ()) -> None:
         """Write rows durably; episodes first, so that a row never stands without its episode."""
         if episodes:
-            _append(self.path / "episodes.jsonl", [json.dumps(episode) for episode in episodes])
-        _append(self.path / "rows.jsonl", [json.dumps(row.to_json(), allow_nan=False) for row in rows])
+            append_lines(self.path / "episodes.jsonl", [json.dumps(episode) for episode in episodes])
+        append_lines(self.path / "rows.jsonl", [json.dumps(row.to_json(), allow_nan=False) for row in rows])
         self._done.update((row.case_id, row.repeat) for row in rows if row.scored)
 
 
@@ -195,6 +208,23 @@ def open_run(path: Path, config: RunConfig) -> Iterator[RunWriter]:
         lock.release()
 
 
+def _cut_orphans(path: Path, known: set[tuple[str, int]]) -> None:
+    """Cut episodes off the end that have no row: a crash came between the two, and they will be played again."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    end = len(content)
+    while end > 0:
+        start = content.rfind(b"\n", 0, end - 1) + 1
+        episode = json.loads(content[start:end])
+        if (episode.get("case_id"), episode.get("repeat")) in known:
+            break
+        end = start
+    if end < len(content):
+        with path.open("r+b") as stream:
+            stream.truncate(end)
+
+
 def _difference(found: RunConfig, wanted: RunConfig) -> str:
     old, new = _flat(asdict(found)), _flat(asdict(wanted))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name != "case_source"]
@@ -215,13 +245,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _append(path: Path, lines: Sequence[str]) -> None:
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write("".join(line + "\n" for line in lines))
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _read_rows(path: Path) -> dict[tuple[str, int], ResultRow]:
     """Rows by (case id, repeat), later ones replacing earlier ones; a last line without its end does not count."""
     if not path.exists():
@@ -231,7 +254,7 @@ def _read_rows(path: Path) -> dict[tuple[str, int], ResultRow]:
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             row = ResultRow.from_json(json.loads(line))
-        except (json.JSONDecodeError, UnicodeDecodeError, DataError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: {error}") from error
         rows[row.case_id, row.repeat] = row
     return rows

@@ -20,7 +20,7 @@ from castgym.evaluation.bootstrap import (
     resampled_means,
 )
 from castgym.evaluation.rows import ResultRow
-from castgym.evaluation.runs import Run, RunConfig, open_run
+from castgym.evaluation.runs import Run, RunConfig, case_ids_digest, open_run
 
 WEIGHTS = {"winter": 0.2, "july": 0.3, "may": 0.5}
 COHORTS = {"winter": ("electricity", "ABCDE"), "july": ("electricity", "BCDEFG"), "may": ("cycle_hire", "STUV")}
@@ -233,7 +233,7 @@ def config(**changes: Any) -> RunConfig:
         "fingerprint": "f" * 64,
         "tariff": "t" * 64,
         "selection": {"split": "test"},
-        "case_ids": "c" * 64,
+        "case_ids": case_ids_digest(f"{group}-1-day_ahead" for group in "ABCD"),
         "n_cases": 4,
         "whole_index": True,
         "cohort_weights": {"winter": 1.0},
@@ -276,7 +276,7 @@ def test_runs_over_the_same_cases_compare(tmp_path: Path) -> None:
         ({"sigma": {"electricity": 0.06}, "fingerprint": "g" * 64}, "with another sigma"),
         ({"cohort_weights": {"winter": 2.0}, "fingerprint": "g" * 64}, "other cohort weights"),
         ({"fingerprint": "g" * 64}, "another case set .*ffffffffffff and gggggggggggg"),
-        ({"case_ids": "d" * 64}, "different cases of the set"),
+        ({"case_ids": case_ids_digest("EFGH")}, "different cases of the set"),
     ],
 )
 def test_runs_over_other_cases_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -284,6 +284,12 @@ def test_runs_over_other_cases_are_refused(tmp_path: Path, changes: dict[str, An
     b = run(tmp_path / "b", config(policy="b", **changes), [1.0, 2.0, 3.0, 4.0])
     with pytest.raises(ConfigError, match=message):
         compare_runs(a, b)
+
+
+def test_rows_of_renamed_cases_are_refused(tmp_path: Path) -> None:
+    a = run(tmp_path / "a", config(case_ids=case_ids_digest("EFGH")), [1.0, 2.0, 3.0, 4.0])
+    with pytest.raises(ConfigError, match="other cases than"):
+        compare_runs(a, a)
 
 
 def test_an_incomplete_run_is_refused(tmp_path: Path) -> None:

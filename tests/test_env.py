@@ -143,14 +143,39 @@ def test_saved_state_continues_here_and_keeps_its_case() -> None:
     assert again.step('{"decisions": []}')[1] == env.step('{"decisions": []}')[1]
 
 
-def test_journals_are_kept_where_a_folder_is_named(tmp_path: Path) -> None:
-    env = make(ledger_folder=tmp_path)
-    env.reset(options={"case_id": "TEST00-2026-07-17-day_ahead"})
+def buy_one(env: FWBenchEnv) -> None:
     buy = {"series_id": "TEST00", "model": "seasonal_empirical", "horizon": 50, "context_steps": 336}
     env.step(ToolCall("forecast_and_plan", buy))
+
+
+def test_every_episode_keeps_a_journal_of_its_own(tmp_path: Path) -> None:
+    """Environments side by side share nothing: equal first prompts, separate files."""
+    options = {"case_id": "TEST00-2026-07-17-day_ahead"}
+    envs = [make(ledger_folder=tmp_path) for _ in range(3)]
+    prompts = set()
+    for env in envs:
+        prompts.add(env.reset(seed=1, options=options)[0])
+        buy_one(env)
+    assert len(prompts) == 1
+    assert [env.episode.spent for env in envs] == [1027] * 3
     journals = list(tmp_path.iterdir())
-    assert len(journals) == 1
-    assert len(journals[0].read_text().splitlines()) == 2
+    assert len(journals) == 3
+    assert all(len(journal.read_text().splitlines()) == 2 for journal in journals)
+
+
+def test_a_charge_that_a_crash_left_behind_the_saved_state_is_kept(tmp_path: Path) -> None:
+    env = make(ledger_folder=tmp_path)
+    env.reset(options={"case_id": "TEST00-2026-07-17-day_ahead"})
+    buy_one(env)
+    state = json.loads(json.dumps(env.state()))
+    buy_one(env)  # charged in the journal, and then the process dies before another state is saved
+    again = make(ledger_folder=tmp_path)
+    again.reset(options={"state": state})
+    assert again.episode.spent == 2 * 1027
+    assert len(again.episode.memory.calls) == 1
+    elsewhere = make(ledger_folder=tmp_path / "other")
+    elsewhere.reset(options={"state": state})
+    assert elsewhere.episode.spent == 1027
 
 
 @pytest.mark.parametrize("options", [{"case_id": "nope"}, {"colour": "red"}])

@@ -153,6 +153,30 @@ class TestCalls:
         assert transition.done or transition.result is not None
         json.dumps(episode.state())
 
+    @pytest.mark.parametrize("mode", ["memory", "chat"])
+    @pytest.mark.parametrize(
+        "arguments",
+        [10**5000, {"a": object()}, {1, 2}, "deep", {"\ud800": "\udfff"}],
+        ids=["huge", "object", "set", "deep", "surrogates"],
+    )
+    def test_messages_that_are_no_json_are_unreadable_calls(self, mode: str, arguments: Any) -> None:
+        if arguments == "deep":
+            arguments = {}
+            for _ in range(5000):
+                arguments = {"a": arguments}
+        function = {"name": "catalog", "arguments": arguments}
+        for response in (
+            {"content": "", "tool_calls": [{"id": "a", "type": "function", "function": function}]},
+            ToolCall("catalog", arguments),
+        ):
+            episode = make_episode(prompt_mode=mode)
+            transition = episode.act(response)
+            assert transition.result is not None
+            assert not transition.result.ok
+            text = episode.observe().text
+            text.encode("utf-8")
+            json.dumps(episode.state())
+
     def test_a_missing_forecaster_is_the_infrastructures_fault_and_charges_nothing(self) -> None:
         def missing() -> Any:
             raise ForecasterUnavailableError("not installed")
@@ -285,7 +309,7 @@ class TestState:
             "from factories import *; from castgym.envs.episode import Episode;"
             "folder = Path(sys.argv[1]); state = json.loads((folder / 'state.json').read_text());"
             "episode = Episode.from_state(state, make_case(), make_episode(prompt_mode='chat').config,"
-            " scripted_pool(ScriptedForecaster()), folder / 'ledger.jsonl');"
+            " scripted_pool(ScriptedForecaster()), folder / 'again.jsonl');"
             "print(episode.observe().text, episode.spent, sep='|||', end='')"
         )
         output = subprocess.run(
@@ -312,18 +336,46 @@ class TestState:
         again.act(HOURLY)
         assert [plan.plan_id for plan in again.memory.plans] == ["p1", "p2"]
 
-    def test_foreign_and_damaged_states_are_refused(self, tmp_path: Path) -> None:
+    def test_foreign_states_are_refused(self) -> None:
         episode = make_episode()
         with pytest.raises(DataError, match="belongs to case"):
             Episode.from_state(episode.state(), make_case(1), episode.config)
-        with pytest.raises(DataError, match="not a saved episode"):
-            Episode.from_state({"case_id": episode.case.case_id}, make_case(), episode.config)
-        other = make_episode(ledger_path=tmp_path / "ledger.jsonl")
+        with pytest.raises(DataError, match="of other content"):
+            Episode.from_state(episode.state(), make_case(scale=1.0), episode.config)
+        with pytest.raises(DataError, match="saved under"):
+            Episode.from_state(episode.state(), make_case(), make_episode(max_calls=99).config)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda state: state.pop("memory"),
+            lambda state: state.update(chat=5),
+            lambda state: state["charges"].clear(),
+            lambda state: state["charges"][0].update(credits=-(10**7)),
+            lambda state: state["charges"][0].update(credits=1),
+            lambda state: state["charges"][0].update(number=3),
+            lambda state: state["charges"][0].update(status="gift"),
+            lambda state: state["charges"].extend([state["charges"][0]] * 30),
+            lambda state: state["end"].update(outcome="won"),
+            lambda state: state["memory"]["calls"].append({"tool": "x"}),
+            lambda state: state.update(end=None),
+        ],
+    )
+    def test_damaged_states_are_refused(self, change: Any) -> None:
+        episode = make_episode()
         buy = {"series_id": SERIES, "model": "scripted", "horizon": 50, "context_steps": 336}
-        other.act(ToolCall("forecast_and_plan", buy))
-        with pytest.raises(DataError, match="other charges"):
-            changed = {**episode.state(), "charges": [{**other.state()["charges"][0], "credits": 1}]}
-            Episode.from_state(changed, make_case(), episode.config, ledger_path=tmp_path / "ledger.jsonl")
+        episode.act(ToolCall("forecast_and_plan", buy))
+        state = json.loads(json.dumps(episode.state()))
+        change(state)
+        with pytest.raises(DataError):
+            Episode.from_state(state, make_case(), episode.config)
+
+    def test_a_continued_ledger_needs_a_journal_of_its_own(self, tmp_path: Path) -> None:
+        episode = make_episode(ledger_path=tmp_path / "ledger.jsonl")
+        buy = {"series_id": SERIES, "model": "scripted", "horizon": 50, "context_steps": 336}
+        episode.act(ToolCall("forecast_and_plan", buy))
+        with pytest.raises(DataError, match="exists already"):
+            Episode.from_state(episode.state(), make_case(), episode.config, ledger_path=tmp_path / "ledger.jsonl")
 
     def test_memory_reads_back_what_it_writes(self) -> None:
         episode = make_episode()

@@ -157,3 +157,22 @@ def test_the_journal_is_plain_json_lines(tmp_path: Path) -> None:
     ledger.settle(ledger.charge(ledger.quote("seasonal_empirical", 50, 336), "replay_forecast"), "settled")
     events = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events] == ["charge", "settle"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files as Linux does")
+def test_a_charge_that_finds_no_room_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    """A file size limit stands for a full disk: the write stops in the middle of a line."""
+    journal = tmp_path / "ledger.jsonl"
+    script = (
+        "import resource, signal, sys; from pathlib import Path; from castgym.data.tariff import PROTOCOL_TARIFF as T;"
+        "from castgym.tools.ledger import Ledger; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "ledger = Ledger(T, Path(sys.argv[1])); quote = ledger.quote('seasonal_empirical', 50, 336);"
+        "ledger.charge(quote, 'a'); size = Path(sys.argv[1]).stat().st_size;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))\n"
+        "try:\n    ledger.charge(quote, 'b')\nexcept OSError:\n    print('refused', ledger.spent)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
+        "ledger.charge(quote, 'c'); print(ledger.spent)"
+    )
+    result = subprocess.run([sys.executable, "-c", script, str(journal)], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["refused", "1027", "2054"]
+    assert [charge.tool for charge in Ledger(PROTOCOL_TARIFF, journal).charges] == ["a", "c"]

@@ -77,6 +77,33 @@ def test_ties_take_the_lowest_grid_index() -> None:
     assert contract.optimize(contract.demand_cost(np.ones(24))).tolist() == [0] * 8
 
 
+def test_ties_that_rounding_blurs_take_the_lowest_grid_index_too() -> None:
+    """Demand on grid values, weights that make whole stretches of capacities equally dear: compared with integers."""
+    rng = np.random.default_rng(5)
+    terms = protocol_terms(FRIDAY)
+    steps = np.array([round(value * 20) for value in terms.grid])  # the grid in units of 0.05
+    weight = np.array([round(value * 2) for value in terms.hourly_priority])  # the weights in halves
+    for _ in range(40):
+        samples = rng.integers(8, 41, (24, 2))
+        # Cost x 24 x 2 x 20 x 10 as whole numbers: 0.3 = 3/10, weights in halves.
+        cost = np.zeros((24, len(steps)), dtype=np.int64)
+        for column in range(2):
+            gap = steps[None, :] - samples[:, [column]]
+            cost += 3 * np.maximum(gap, 0) + 5 * weight[:, None] * np.maximum(-gap, 0)
+        block = cost.reshape(8, 3, -1).sum(axis=1)
+        value = [block[0]]
+        for row in block[1:]:
+            best = [value[-1][max(0, g - 6) : g + 7].min() for g in range(len(steps))]
+            value.append(np.array(best) + row)
+        plan = [int(value[-1].argmin())]
+        for before in reversed(value[:-1]):
+            low = max(0, plan[0] - 6)
+            plan.insert(0, low + int(before[low : plan[0] + 7].argmin()))
+        contract = CapacityContract(terms, 20.0)
+        found = contract.optimize(contract.expected_cost(samples.astype(float), np.full(2, 0.5)))
+        assert found.tolist() == plan
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), emergency=st.sampled_from([0.0, 1.5]), weighted=st.booleans())
 def test_expected_cost_is_the_mean_over_samples(seed: int, emergency: float, weighted: bool) -> None:
@@ -229,6 +256,7 @@ class TestContractJson:
             {"terms": {"ramp": 0.7}},
             {"terms": [1]},
             {"unit": 5},
+            {"shortge": 2.0},
         ],
     )
     def test_bad_contracts_are_refused(self, change: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ from castgym.evaluation.aggregate import METRICS, aggregate, rows_frame
 from castgym.evaluation.bootstrap import compare_runs, own_intervals
 from castgym.evaluation.report import FILES, Report, build_report, render_table
 from castgym.evaluation.rows import ResultRow
-from castgym.evaluation.runs import Run, RunConfig, open_run
+from castgym.evaluation.runs import Run, RunConfig, case_ids_digest, open_run
 from castgym.tools.planning.batch import classical_plans
 from castgym.tools.planning.contract import CapacityContract
 
@@ -129,7 +129,7 @@ def write_run(
         fingerprint=WORLD.case_set.fingerprint,
         tariff=sha256_hex(canonical_json(PROTOCOL_TARIFF.to_json()).encode()),
         selection={"split": "test"},
-        case_ids=sha256_hex(canonical_json(ids).encode()),
+        case_ids=case_ids_digest(ids),
         n_cases=len(ids),
         whole_index=cases is None,
         cohort_weights=WEIGHTS,
@@ -372,7 +372,7 @@ def test_subsets_alone_compare_with_each_other(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "plan.png").exists()
 
 
-def test_infrastructure_errors_above_the_limit_take_the_rank(runs: list[Run], tmp_path: Path) -> None:
+def test_a_run_that_lost_an_episode_to_the_infrastructure_is_not_ranked(runs: list[Run], tmp_path: Path) -> None:
     broken = write_run(tmp_path / "runs", "broken", perfect, failed=1)
     report = build_report([*runs, broken], None, tmp_path / "report")
     assert labels(report, "not_rankable") == ["broken"]
@@ -385,9 +385,9 @@ def test_infrastructure_errors_above_the_limit_take_the_rank(runs: list[Run], tm
     with open_run(repeated.path, repeated.config) as writer:
         writer.append([failed_row(WORLD.case_set.by_id(rows[0].case_id))])
     report = build_report([*runs, Run(repeated.path)], None, tmp_path / "report")
-    kept = next(result for result in report.results if result.label == "often")
-    assert (kept.section, kept.aggregate.outcomes["infrastructure_error"]) == ("policies", 1)
-    assert "1 of 120 episodes (0.8%)" in kept.notes[0]
+    lost = next(result for result in report.results if result.label == "often")
+    assert (lost.section, lost.aggregate.outcomes["infrastructure_error"]) == ("not_rankable", 1)
+    assert "1 of 120 episodes (0.8%)" in lost.notes[0]
 
 
 def test_a_run_without_a_whole_cohort_is_not_ranked(runs: list[Run], tmp_path: Path) -> None:

@@ -281,12 +281,14 @@ def test_rows_and_configuration_read_back_as_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "episodes.jsonl").read_text()) == episode
 
 
-def test_an_episode_that_a_crash_cut_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+def test_episodes_that_a_crash_left_without_a_row_do_not_stay(tmp_path: Path) -> None:
+    first, second, third = CASES[:3]
     with open_run(tmp_path, CONFIG) as writer:
-        writer.append([], [{"case_id": "first"}])
+        writer.append([row(first)], [{"case_id": first, "repeat": 0}])
     with (tmp_path / "episodes.jsonl").open("a") as stream:
+        stream.write(json.dumps({"case_id": second, "repeat": 0}) + "\n")  # whole, but its row never came
         stream.write('{"case_id": "cut')
     with open_run(tmp_path, CONFIG) as writer:
-        writer.append([], [{"case_id": "second"}])
+        writer.append([row(third)], [{"case_id": third, "repeat": 0}])
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
-    assert [json.loads(line)["case_id"] for line in lines] == ["first", "second"]
+    assert [json.loads(line)["case_id"] for line in lines] == [first, third]

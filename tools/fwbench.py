@@ -41,7 +41,9 @@ Model = Annotated[str, Field(description="Forecast model, as the catalog names i
 Horizon = Annotated[int, Field(ge=1, le=MAX_HORIZON, description="Hourly steps to forecast.")]
 ContextSteps = Annotated[int, Field(ge=2, le=HISTORY_HOURS, description="Past hours that the model reads.")]
 Method = Annotated[str, Field(description="Free method.", json_schema_extra={"enum": list(CLASSICAL_METHODS)})]
-Origin = Annotated[str, Field(description="Past time (ISO 8601 with UTC offset) at which the forecast is made.")]
+Origin = Annotated[
+    str, Field(max_length=40, description="Past time (ISO 8601 with UTC offset) at which the forecast is made.")
+]
 Limit = Annotated[int, Field(ge=1, le=HISTORY_HOURS, description="How many of the last hours to return.")]
 
 
@@ -251,8 +253,9 @@ class FWBenchTools:
 
     def _buy(self, quote: Quote, tool: str, context: FloatArray) -> FloatArray:
         """Charge first, then forecast: a crash in between keeps the charge."""
-        self._pool.require([quote.model])
         try:
+            self._ledger.check(quote)
+            self._pool.require([quote.model])  # a missing package is known before anything is charged
             number = self._ledger.charge(quote, tool)
         except UnaffordableError as error:
             raise ToolError("unaffordable", str(error), self._budget()) from error
@@ -261,7 +264,7 @@ class FWBenchTools:
         except BackendError as error:
             self._ledger.settle(number, "backend_error")
             details = {"credits": quote.credits, **self._budget()}
-            raise ToolError("backend_error", f"{error}; the charge stays", details) from error
+            raise ToolError("backend_error", f"{quote.model} failed; the charge stays", details) from error
         self._ledger.settle(number, "settled")
         return quantiles
 

@@ -1,14 +1,13 @@
 """The ledger of a case: what forecasts cost, what was spent, durable before the work starts."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from castgym.data.errors import CastgymError, DataError
-from castgym.data.files import cut_unfinished_line
+from castgym.data.files import append_lines, cut_unfinished_line
 from castgym.data.tariff import Tariff
 
 ChargeStatus = Literal["charged", "settled", "backend_error"]
@@ -103,6 +102,18 @@ class Ledger:
         affordable = rate.credits <= self.remaining
         return Quote(model, horizon, context_steps, rate.horizon, rate.context_steps, rate.credits, affordable)
 
+    def check(self, quote: Quote) -> None:
+        """Refuse what cannot be paid.
+
+        Raises:
+            UnaffordableError: the price is more than what is left.
+        """
+        if quote.credits > self.remaining:
+            raise UnaffordableError(
+                f"{quote.model} with horizon {quote.horizon} and context {quote.context_steps} costs {quote.credits} "
+                f"credits; {self.remaining} of {self._tariff.budget} are left"
+            )
+
     def charge(self, quote: Quote, tool: str) -> int:
         """Take the credits of a quote, durably, before any work starts.
 
@@ -116,11 +127,7 @@ class Ledger:
         Raises:
             UnaffordableError: the price is more than what is left.
         """
-        if quote.credits > self.remaining:
-            raise UnaffordableError(
-                f"{quote.model} with horizon {quote.horizon} and context {quote.context_steps} costs {quote.credits} "
-                f"credits; {self.remaining} of {self._tariff.budget} are left"
-            )
+        self.check(quote)
         charge = Charge(len(self._charges), tool, quote.model, quote.horizon, quote.context_steps, quote.credits)
         self._append({"event": "charge", **asdict(charge)})
         self._charges.append(charge)
@@ -137,34 +144,32 @@ class Ledger:
 
     @classmethod
     def from_json(cls, tariff: Tariff, charges: Sequence[Mapping[str, Any]], path: Path | None = None) -> "Ledger":
-        """Rebuild a ledger from `to_json`.
+        """Rebuild a ledger from `to_json`, with a journal of its own.
 
-        With a path, the journal must tell the same story; an empty one is written anew.
+        Args:
+            tariff: rates and budget.
+            charges: what `to_json` gave.
+            path: journal to create with these charges; without it the ledger lives in memory.
 
         Raises:
-            DataError: a charge is invalid, or the journal has other charges.
+            DataError: a charge is not what the tariff asks for, the budget is overdrawn, or the journal exists.
         """
+        if path is not None and path.exists():
+            raise DataError(f"the journal {path} exists already: a continued ledger needs a new one")
         ledger = cls(tariff, path)
         try:
-            saved = [Charge(**charge) for charge in charges]
-        except TypeError as error:
+            ledger._charges = [_checked(Charge(**charge), number, tariff) for number, charge in enumerate(charges)]
+        except (TypeError, ValueError) as error:
             raise DataError(f"invalid saved charges: {error}") from error
-        if ledger._charges and ledger._charges != saved:
-            raise DataError(f"the journal {path} has other charges than the saved state; use the state it belongs to")
-        if not ledger._charges:
-            for charge in saved:
-                ledger._append({"event": "charge", **asdict(charge)})
-        ledger._charges = saved
+        if ledger.remaining < 0:
+            raise DataError(f"the saved charges sum to {ledger.spent} of {tariff.budget} credits")
+        if ledger._charges:
+            ledger._append(*({"event": "charge", **asdict(charge)} for charge in ledger._charges))
         return ledger
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+    def _append(self, *entries: Mapping[str, Any]) -> None:
+        if self._path is not None:
+            append_lines(self._path, map(json.dumps, entries))
 
     def _replay(self, path: Path) -> None:
         cut_unfinished_line(path)  # its charge was never confirmed, so its work never started
@@ -178,3 +183,15 @@ class Ledger:
                     self._charges[entry["number"]] = replace(self._charges[entry["number"]], status=entry["status"])
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise DataError(f"the ledger journal {path} is damaged: {error!r}; restore or remove it") from error
+
+
+def _checked(charge: Charge, number: int, tariff: Tariff) -> Charge:
+    """A saved charge, if the tariff asks for just that.
+
+    Raises:
+        DataError: it does not.
+    """
+    price = tariff.price(charge.model, charge.horizon, charge.context_steps).credits
+    if (charge.number, charge.credits) != (number, price) or charge.status not in get_args(ChargeStatus):
+        raise DataError(f"charge {number} is not what the tariff asks for ({price} credits): {charge}")
+    return charge

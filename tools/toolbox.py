@@ -161,6 +161,6 @@ class Toolbox:
 def _explain(error: ValidationError) -> str:
     """One line a fault: the argument, what was expected, what was found (cut, so that it cannot flood a prompt)."""
     return "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']} (found {repr(item['input'])[:80]})"
+        f"{'.'.join(map(str, item['loc']))[:80] or 'arguments'}: {item['msg']} (found {repr(item['input'])[:80]})"
         for item in error.errors()[:8]
     )

@@ -11,6 +11,9 @@ from castgym.data.contract import TARGET_HOURS, ContractTerms
 RAMP_TOLERANCE = 1e-10
 """Slack of the ramp limit (protocol, contract)."""
 
+TIE = 1e-12
+"""Expected losses closer than this tie; sums of 24 costs are exact to about 1e-15."""
+
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
@@ -49,13 +52,13 @@ def optimal_plans(cost: FloatArray, terms: ContractTerms) -> IndexArray:
         np.add((moves + fee[:, None]).min(axis=0), per_block[:, block], out=value[block][:, inner])
 
     plans = np.empty((n_plans, n_blocks), dtype=np.intp)
-    plans[:, -1] = value[-1][:, inner].argmin(axis=1)
+    plans[:, -1] = _lowest_best(value[-1][:, inner])
     every = np.arange(n_plans)[:, None]
     window = np.arange(width)
     for block in range(n_blocks - 1, 0, -1):
         chosen = plans[:, block]
         candidates = value[block - 1][every, chosen[:, None] + window] + fee.T[chosen]
-        plans[:, block - 1] = chosen - reach + candidates.argmin(axis=1)
+        plans[:, block - 1] = chosen - reach + _lowest_best(candidates)
     return plans
 
 
@@ -73,6 +76,12 @@ def plan_loss(plans: IndexArray, cost: FloatArray, terms: ContractTerms) -> Floa
         paid = paid + terms.adjustment * np.abs(np.diff(np.asarray(terms.grid)[plans], axis=1)).sum(axis=1)
     loss: FloatArray = paid / TARGET_HOURS
     return loss
+
+
+def _lowest_best(costs: FloatArray) -> IndexArray:
+    """First column of the least cost of each row; costs that only rounding tells apart count as equal."""
+    lowest: IndexArray = (costs <= costs.min(axis=1, keepdims=True) + TIE).argmax(axis=1)
+    return lowest
 
 
 @lru_cache(maxsize=64)
