@@ -206,7 +206,7 @@ def test_drawing_leaves_no_global_state() -> None:
 def test_shorten_keeps_both_ends() -> None:
     assert shorten("abc", 5) == "abc"
     assert shorten("abcdefgh", 5) == "ab…gh"
-    assert len(shorten("x" * 100)) == 32
+    assert len(shorten("x" * 100)) == 40
 
 
 def label_boxes(figure: Figure, points: list[FrontierPoint]) -> dict[str, Bbox]:
