@@ -39,9 +39,11 @@ def _add_commands() -> None:
     from castgym.cli.release import export, release
     from castgym.cli.replay import replay
     from castgym.cli.report import report
+    from castgym.cli.windows import windows
 
     data_app.command()(release)
     data_app.command()(export)
+    data_app.command()(windows)
     app.add_typer(data_app, name="data")
     app.add_typer(forecasts_app, name="forecast-cache")
     app.command()(evaluate)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tfl_extracts import Journey, hourly, season, utc, write, write_season
+from tfl_extracts import HOUR, Journey, hourly, season, utc, write, write_season
 
 from castgym.data.builder import BuiltCases
 from castgym.data.cohorts import Cohort

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tfl_extracts import LONDON, NEW, OLD, Journey, hourly, utc, write, write_old
+from tfl_extracts import HOUR, LONDON, MINUTE, NEW, OLD, Journey, hourly, utc, write, write_old
 
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.tfl import read_tfl
