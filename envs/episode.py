@@ -6,7 +6,7 @@ holds no target, and its state can be saved at any step and continued in another
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -217,6 +217,8 @@ class Episode:
         """
         if self.done:
             raise ConfigError(f"the episode of {self.case.case_id} has ended ({self.end.outcome}): start another")
+        if isinstance(response, ToolCall) and response.call_id is None:
+            response = replace(response, call_id=f"call_{len(self._memory.calls)}")
         message = _sanitised(response)
         if truncated or (message is not None and self._too_long(message)):
             return self._finish(Transition(outcome="truncated"))
@@ -387,5 +389,5 @@ def _as_message(response: str | ToolCall) -> dict[str, Any]:
     return {
         "role": "assistant",
         "content": "",
-        "tool_calls": [{"id": response.call_id or "call", "type": "function", "function": function}],
+        "tool_calls": [{"id": response.call_id, "type": "function", "function": function}],
     }

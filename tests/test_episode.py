@@ -231,6 +231,15 @@ class TestPrompts:
         replies = [message for message in episode.observe().messages if message["role"] == "tool"]
         assert [reply["tool_call_id"] for reply in replies] == ["c0", "c1"]
 
+    def test_a_structured_call_gets_an_id_and_an_answer_to_it(self) -> None:
+        episode = make_episode(prompt_mode="chat")
+        for _ in range(2):
+            episode.act(ToolCall("catalog", {}))
+        messages = episode.observe().messages
+        ids = [message["tool_calls"][0]["id"] for message in messages if message["role"] == "assistant"]
+        assert ids == [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+        assert len(set(ids)) == 2
+
     @pytest.mark.parametrize("mode", ["memory", "chat"])
     def test_the_first_prompt_states_the_whole_contract(self, mode: str) -> None:
         case = make_case()
