@@ -1,14 +1,18 @@
 """Policies by name."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.fixed import ClassicalPolicy, ForecastPolicy
 from castgym.agents.oracles import MenuOracle, PerfectDemand, catalog_models
 from castgym.agents.selectors import BacktestSelector
 from castgym.data.errors import ConfigError
+from castgym.data.schema import HISTORY_HOURS
+from castgym.data.tariff import Tariff
 from castgym.envs.casesets import LoadedCases
 from castgym.tools.planning.classical import CLASSICAL_METHODS
 
@@ -58,13 +62,21 @@ def make_policies(names: Sequence[str], loaded: LoadedCases, desk: Desk) -> list
         found = ", ".join(unknown) or "none"
         raise ConfigError(f"unknown policy {found}: expected one of {', '.join(factories)}, all, or module:name")
     policies = [factories[name]() if name in factories else _imported(name) for name in wanted]
+    horizons = {case.expected_horizon for case in loaded.case_set}
     for policy in policies:
-        desk.pool.require(policy.requires)
+        # A model that no case can pay for never runs, so its weights need not be there.
+        desk.pool.require([name for name in policy.requires if _payable(name, horizons, desk.tariff)])
     return policies
+
+
+def _payable(model: str, horizons: Collection[int], tariff: Tariff) -> bool:
+    return any(tariff.price(model, horizon, HISTORY_HOURS).credits <= tariff.budget for horizon in horizons)
 
 
 def _imported(name: str) -> Policy:
     module, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:  # a console script does not look into the folder where it is called
+        sys.path.insert(0, str(Path.cwd()))
     try:
         policy = getattr(import_module(module), attribute)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:

@@ -49,7 +49,7 @@ def warm(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Forecaster; repeat. Default all that the cases sell.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, for forecasters that gain from them.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Batches computed side by side.")] = 2,
     device: Annotated[str, typer.Option(help="Torch device of the foundation models, such as cuda.")] = "cpu",
 ) -> None:
     """Compute the forecasts that the fixed policies and the catalog oracle need.
@@ -117,7 +117,7 @@ def warm_forecasts(
         pool: forecasters and cache.
         model: a forecaster.
         cases: cases that buy it.
-        workers: processes, for forecasters that gain from them.
+        workers: batches computed side by side.
         progress: told how many further forecasts were found in the cache, and how many computed.
     """
     for horizon in sorted({case.expected_horizon for case in cases}):

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from castgym.data.cache import cache_folder
 from castgym.data.cohorts import CALENDARS, PROTOCOL_COHORTS, cohort_name, cohort_weights
 from castgym.data.contract import TARGET_HOURS
 from castgym.data.contract_json import contract_from_json
@@ -33,6 +34,7 @@ from castgym.data.files import read_json
 from castgym.data.schema import (
     HISTORY_HOURS,
     LEAD_DAYS,
+    NAME,
     VISIBILITY_LAG,
     Case,
     CaseSet,
@@ -55,7 +57,6 @@ PUBLISHED_SIGMA: Mapping[str, float] = MappingProxyType(
 UNITS: Mapping[str, Domain] = MappingProxyType({"MW": "electricity", "departures/hour": "cycle_hire"})
 """The domain that a unit belongs to."""
 
-_CASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GROUP = re.compile(r"(.+)-\d{4}-\d{2}-\d{2}-(day_ahead|week_ahead)")
 _HOUR = timedelta(hours=1)
 
@@ -75,6 +76,8 @@ def read_release(root: Path) -> tuple[CaseSet, TargetStore]:
         raise DataError(f"{root} is no release: expected folders episodes/<case_id>/ and reproduction_targets/")
     index = _index(root / "index.json")
     if index is not None:
+        if wrong := [name for name in index["cases"] if not NAME.fullmatch(name)]:
+            raise DataError(f"{root / 'index.json'}: expected case ids, found {wrong[0]!r}")
         folders = [root / "episodes" / name for name in index["cases"]]
     episodes = [_Episode(folder) for folder in folders]
     tariff, models = _common(episodes)
@@ -85,16 +88,19 @@ def read_release(root: Path) -> tuple[CaseSet, TargetStore]:
         targets.append(target)
     store = TargetStore(targets)
     present = [case.cohort for case in cases if case.split == "test"]
-    case_set = CaseSet(
-        name=index["name"] if index else root.name,
-        cases=tuple(cases),
-        cohort_weights=index["cohort_weights"] if index else cohort_weights(present, PROTOCOL_COHORTS),
-        sigma=index["sigma"] if index else {case.domain: PUBLISHED_SIGMA[case.domain] for case in cases},
-        tariff=tariff,
-        models=models,
-        source=index["source"] if index else {"kind": "release", "name": root.name},
-        targets_digest=store.digest([case.case_id for case in cases]),
-    )
+    try:
+        case_set = CaseSet(
+            name=index["name"] if index else root.name,
+            cases=tuple(cases),
+            cohort_weights=index["cohort_weights"] if index else cohort_weights(present, PROTOCOL_COHORTS),
+            sigma=index["sigma"] if index else {case.domain: PUBLISHED_SIGMA[case.domain] for case in cases},
+            tariff=tariff,
+            models=models,
+            source=index["source"] if index else {"kind": "release", "name": root.name},
+            targets_digest=store.digest([case.case_id for case in cases]),
+        )
+    except (TypeError, AttributeError) as error:
+        raise DataError(f"{root / 'index.json'}: weights, sigma or source are not as expected: {error}") from error
     return case_set, store
 
 
@@ -118,7 +124,9 @@ def fetch_release(source: str, revision: str | None = None) -> Path:
     except ImportError as error:
         raise DataError("a hub id needs the package huggingface_hub: pip install 'castgym[hub]'") from error
     try:
-        return Path(snapshot_download(source, repo_type="dataset", revision=revision))
+        # Plain files: the hub's own cache is made of links, which no episode may have out of its folder.
+        folder = cache_folder() / "releases" / source.replace("/", "--") / (revision or "main")
+        return Path(snapshot_download(source, repo_type="dataset", revision=revision, local_dir=folder))
     except Exception as error:  # the library raises many kinds, from its HTTP client among others
         raise DataError(
             f"could not download {source} from the hub ({type(error).__name__}: {str(error)[:200]}); "
@@ -131,7 +139,7 @@ class _Episode:
 
     def __init__(self, folder: Path) -> None:
         self.case_id = folder.name
-        if not _CASE_ID.fullmatch(self.case_id):
+        if not NAME.fullmatch(self.case_id):
             raise DataError(f"{folder}: expected a case id of letters, digits, '.', '_' and '-'")
         if not folder.is_dir():
             raise DataError(f"index.json names the case {self.case_id}, but there is no folder {folder}")
@@ -145,6 +153,10 @@ class _Episode:
         as_of = _moment(self._task.get("as_of"), f"{self._folder}/task.json: as_of")
         terms, scale, unit = contract_from_json(_object(self._folder / "business_contract.json"))
         series_id, history = self._history(as_of)
+        if abs(scale - history.mean()) > 1e-3 * abs(history.mean()):
+            raise DataError(
+                f"{self.case_id}: the contract's scale {scale:g} is not the history's mean {history.mean():g}"
+            )
         domain = known.get("domain") or _look_up(UNITS, unit, f"{self.case_id}: unit")
         family = _family(target_start - as_of, self.case_id)
         group = _GROUP.fullmatch(self.case_id)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +12,6 @@ from castgym.data.files import folder_atomic
 from castgym.data.release import INDEX_FORMAT
 from castgym.data.schema import Case, CaseSet, TargetStore
 from castgym.data.tariff import PUBLISHED_SUFFIX
-
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 def export_release(
@@ -45,9 +42,6 @@ def export_release(
     """
     if targets.digest([case.case_id for case in case_set]) != case_set.targets_digest:
         raise DataError("the targets do not match the case set: only a whole case set can be exported")
-    for case in case_set:
-        if not _SAFE_NAME.fullmatch(case.series_id) or not _SAFE_NAME.fullmatch(case.case_id):
-            raise DataError(f"{case.case_id}: the ids of the case and its series must be usable as file names")
     if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "episodes").is_dir():
         raise DataError(f"{path} holds something else than a release: it is not replaced; choose another folder")
     with folder_atomic(path, overwrite=overwrite) as folder:

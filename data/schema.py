@@ -37,7 +37,7 @@ LEAD_DAYS: Mapping[Family, int] = MappingProxyType({"day_ahead": 1, "week_ahead"
 """Days from the decision to the start of the target day."""
 
 _HOUR = timedelta(hours=1)
-_NAME = re.compile(r"\w[\w .:&+-]*")
+NAME = re.compile(r"\w[\w .:&+-]*")
 _LEAST_STEP = 1e-5
 """Smallest step between capacities, physical units: ten times the tolerance of grading."""
 
@@ -95,7 +95,7 @@ class Case:
 
     def __post_init__(self) -> None:
         for name in ("case_id", "group_id", "series_id"):
-            if not isinstance(getattr(self, name), str) or not _NAME.fullmatch(getattr(self, name)):
+            if not isinstance(getattr(self, name), str) or not NAME.fullmatch(getattr(self, name)):
                 raise DataError(
                     f"expected {name} of letters, digits, spaces and . : & + _ -, found {getattr(self, name)!r}: it "
                     "becomes part of prompts and file names"

@@ -175,5 +175,7 @@ PROTOCOL_TARIFF = Tariff(
 )
 """The published rates."""
 
-OFFLINE_TARIFF = PROTOCOL_TARIFF.with_rates(PROTOCOL_TARIFF.renamed("chronos_bolt_tiny", "fracast"))
-"""The published rates, and `fracast` under its own name at the price of Chronos-Bolt Tiny."""
+OFFLINE_TARIFF = PROTOCOL_TARIFF.with_rates(
+    rate for name in ("castgym_bolt", "fracast") for rate in PROTOCOL_TARIFF.renamed("chronos_bolt_tiny", name)
+)
+"""The published rates, and `castgym_bolt` and `fracast` under their own names at the price of Chronos-Bolt Tiny."""

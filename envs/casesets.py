@@ -6,6 +6,7 @@ from pathlib import Path
 from filelock import FileLock
 
 import castgym.data
+import castgym.tools.planning
 from castgym.data.builder import BuiltCases, exclusions_csv
 from castgym.data.cache import cache_folder
 from castgym.data.errors import DataError
@@ -19,8 +20,8 @@ from castgym.tools.planning.calibration import finish_case_set
 EMBEDDED = "embedded"
 """Name of the simulated case set that needs no file and no network."""
 
-OFFLINE_MODELS = ("seasonal_empirical", "fracast")
-"""Forecasters that run without network, sold in the case sets that castgym builds."""
+OFFLINE_MODELS = ("castgym_bolt", "fracast", "seasonal_empirical")
+"""Forecasters that run without network, sold in the case sets that castgym builds; the best on real demand first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,12 @@ class LoadedCases:
 
 
 def _builder_digest() -> str:
-    """Hash of the code that builds cases, so that a cache of other code is never read."""
-    sources = sorted(Path(castgym.data.__file__).parent.glob("*.py"))
-    return sha256_hex(*(source.read_bytes() for source in sources))
+    """Hash of the code that builds cases and of what they sell, so that a cache of another making is never read."""
+    sources = [
+        *sorted(Path(castgym.data.__file__).parent.glob("*.py")),
+        *sorted(Path(castgym.tools.planning.__file__).parent.glob("*.py")),
+    ]
+    return sha256_hex(" ".join(OFFLINE_MODELS).encode(), *(source.read_bytes() for source in sources))
 
 
 def write_built(

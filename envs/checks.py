@@ -93,6 +93,7 @@ def check_group_contract(env: gym.Env[Any, Any], make: MakeEnv) -> None:
 def check_global_random_state(env: gym.Env[Any, Any], script: Script) -> None:
     """An episode neither reads nor moves the global generators of `random` and NumPy."""
     transcripts = []
+    kept = random.getstate(), np.random.get_state()  # noqa: NPY002
     for state in (1, 2):
         random.seed(state)
         np.random.seed(state)  # noqa: NPY002  # the global state is what is checked
@@ -100,6 +101,8 @@ def check_global_random_state(env: gym.Env[Any, Any], script: Script) -> None:
         transcripts.append(transcript(env, 0, script))
         after = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
         _demand(before == after, "global random state", "an episode moved it")
+    random.setstate(kept[0])
+    np.random.set_state(kept[1])  # noqa: NPY002
     _demand(transcripts[0] == transcripts[1], "global random state", "an episode depends on it")
 
 
@@ -158,7 +161,8 @@ def check_no_future(env: gym.Env[Any, Any], perturbed: MakeEnv, script: Script) 
     other = perturbed()
     for seed in _SEEDS:
         seen, again = transcript(env, seed, script), transcript(other, seed, script)
-        for number, (left, right) in enumerate(zip(seen, again, strict=False)):
+        _demand(len(seen) == len(again), "no future", f"seed {seed}: the future decides when the episode ends")
+        for number, (left, right) in enumerate(zip(seen, again, strict=True)):
             _demand(left == right, "no future", f"seed {seed}, step {number}: what an agent sees depends on the future")
 
 

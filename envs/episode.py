@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from castgym.data.errors import ConfigError, DataError
+from castgym.data.files import canonical_json, sha256_hex
 from castgym.data.schema import Case, CaseSet
 from castgym.data.tariff import Tariff
 from castgym.envs.answers import read_plan_answer, read_submission
@@ -34,6 +35,9 @@ MAX_RESPONSE_TOKENS = 16_384
 
 CHARACTERS_PER_TOKEN = 16
 """No tokenizer in use averages more on any text: a response with more characters is over the token limit for sure."""
+
+MOST_CALLS_READ = 32
+"""Calls in one response beyond which it is not even answered call by call."""
 
 FREE_MODELS = ("seasonal_empirical",)
 """Models that the pool `no_tsfm` keeps: they are no time-series foundation models."""
@@ -103,6 +107,8 @@ class EpisodeConfig:
             "models": list(self.models),
             "sigma": self.sigma,
             "budget": self.tariff.budget,
+            "tariff": sha256_hex(canonical_json(self.tariff.to_json()).encode())[:16],
+            "tools": list(self.toolset.tool_names),
             "prompt_mode": self.prompt_mode,
             "answer_form": self.answer_form,
             "objective": self.objective,
@@ -228,6 +234,9 @@ class Episode:
         if isinstance(response, ToolCall):
             return self._call((response,), (), message)
         parsed = parse_response(str(message["content"]) if isinstance(response, str) else message)
+        if len(parsed.calls) + len(parsed.errors) > MOST_CALLS_READ:
+            fault = CallError("malformed_message", f"found more than {MOST_CALLS_READ} calls in one response")
+            return self._call((), (fault,), {"role": "assistant", "content": "(an unreadable message)"})
         return self._commit(parsed.text) if parsed.is_answer else self._call(parsed.calls, parsed.errors, message)
 
     def state(self) -> dict[str, Any]:
@@ -271,7 +280,9 @@ class Episode:
             episode._ledger = Ledger.from_json(config.tariff, state["charges"], ledger_path)
             episode.end = Transition(**state["end"])
             paid = sum(call.credits for call in episode._memory.calls)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            for plan in episode._memory.plans:
+                CapacityContract.of(case).submission(plan.grid_index)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"not a saved episode: {error!r}") from error

@@ -25,12 +25,9 @@ from castgym.envs.rewards import decision_reward
 from castgym.envs.scoring import COMBINED, Score, find_objective, score_submission
 from castgym.envs.spaces import Utf8Text
 from castgym.tools.calls import ToolCall
-from castgym.tools.forecasters.pool import ForecasterPool
+from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools
 from castgym.tools.ledger import Ledger
-
-MEMORY_PROMPT_CHARACTERS = 1_000_000
-"""Longest observation in memory mode; twelve full histories stay far below."""
 
 RESULT_CHARACTERS = 50_000
 """Longest result of a tool: a full history has about 15,000."""
@@ -115,13 +112,17 @@ class FWBenchEnv(gym.Env[str, Response]):
         }
         self._model_pool = pool
         EpisodeConfig.of(self.cases, self.cases.cases[0], pool, **self._conditions)  # refuse bad settings now
+        pool_names = (forecasters or shared_pool()).names
+        if unknown := sorted(set(self.cases.models) - set(pool_names)):
+            raise ConfigError(f"the cases sell {', '.join(unknown)}, which no forecaster is: pass forecasters=")
         self._reward = reward
         self._forecasters = forecasters
         self._ledger_folder = Path(ledger_folder) if ledger_folder is not None else None
         self.render_mode = render_mode
         longest_response = max_response_tokens * CHARACTERS_PER_TOKEN
         longest_chat = (max_calls + 1) * (longest_response + RESULT_CHARACTERS)
-        self.observation_space = Utf8Text(MEMORY_PROMPT_CHARACTERS if prompt_mode == "memory" else longest_chat)
+        longest_memory = (max_calls + 2) * RESULT_CHARACTERS
+        self.observation_space = Utf8Text(longest_memory if prompt_mode == "memory" else longest_chat)
         self.action_space = Utf8Text(longest_response)
         self._episode: Episode | None = None
         self._score: Score | None = None

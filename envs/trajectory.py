@@ -142,12 +142,13 @@ def _demand(where: str, what: str, saved: Any, found: Any) -> None:
 
 def _to_json(response: Response) -> Any:
     if isinstance(response, ToolCall):
-        return {"name": response.name, "arguments": dict(response.arguments)}
+        call = {"name": response.name, "arguments": dict(response.arguments)}
+        return call if response.call_id is None else {**call, "call_id": response.call_id}
     return response if isinstance(response, str) else dict(response)
 
 
 def _from_json(value: Any) -> Response:
-    if isinstance(value, Mapping) and set(value) == {"name", "arguments"}:
-        return ToolCall(value["name"], value["arguments"])
+    if isinstance(value, Mapping) and {"name", "arguments"} <= set(value) <= {"name", "arguments", "call_id"}:
+        return ToolCall(value["name"], value["arguments"], value.get("call_id"))
     response: Response = value
     return response

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from castgym.data.errors import ConfigError
+from castgym.data.errors import ConfigError, DataError
 from castgym.envs.casesets import LoadedCases
 from castgym.envs.episode import EpisodeConfig
 from castgym.envs.trajectory import ReplayMismatchError, Trajectory, replay
@@ -34,8 +34,12 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
         raise ConfigError(f"{path} kept no episodes: run it with --keep-episodes")
     rows = {(row.case_id, row.repeat): row for row in run.rows}
     count = 0
-    for line in (path / "episodes.jsonl").read_text(encoding="utf-8").splitlines():
-        saved = Trajectory.from_json(json.loads(line))
+    lines = (path / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            saved = Trajectory.from_json(json.loads(line))
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise DataError(f"{path / 'episodes.jsonl'}, line {number}: {error}") from error
         case = loaded.case_set.by_id(saved.case_id)
         config = EpisodeConfig.of(
             loaded.case_set,

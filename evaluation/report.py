@@ -50,7 +50,7 @@ FILES = ("report.md", "table.csv", "cohorts.csv", "frontier.png", "plan.png")
 _DRAWN = 4
 """Policies in the plan plot."""
 
-_CONDITIONS = ("pool", "answer_form", "prompt_mode")
+_CONDITIONS = ("pool", "answer_form", "prompt_mode", "objective")
 
 
 def build_report(
@@ -167,6 +167,8 @@ def _result(label: str, run: Run, frame: pd.DataFrame) -> PolicyResult:
         notes.append(f"no scored episode of {', '.join(lost)}; the other cohorts' weights are renormalised")
     if config.pool == "no_tsfm":
         notes.append("without foundation models (pool no_tsfm)")
+    if config.objective != COMBINED.name:
+        notes.append(f"asked to minimise the objective {config.objective}")
     own = None
     try:
         own = own_intervals(frame, config.cohort_weights, partial=partial)

@@ -134,7 +134,7 @@ def render_table(report: Report) -> Table:
                 _number(numbers.loss),
                 f"{numbers.credits:,.0f}",
                 _number(numbers.S),
-                _versus(report, result, "S", digits=3),
+                _versus(report, result, "S", digits=2),
             )
     return table
 

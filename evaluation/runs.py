@@ -216,7 +216,10 @@ def _cut_orphans(path: Path, known: set[tuple[str, int]]) -> None:
     end = len(content)
     while end > 0:
         start = content.rfind(b"\n", 0, end - 1) + 1
-        episode = json.loads(content[start:end])
+        try:
+            episode = json.loads(content[start:end])
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: the last line is no episode ({error}); remove it or the run") from error
         if (episode.get("case_id"), episode.get("repeat")) in known:
             break
         end = start

@@ -16,11 +16,9 @@ from castgym.data.cache import cache_folder
 from castgym.data.errors import ForecasterUnavailableError
 from castgym.data.store import save_case_set
 from castgym.tools.forecasters import fracast_model
-from castgym.tools.forecasters.base import BackendError, FloatArray, checked_forecast
+from castgym.tools.forecasters.base import BackendError, FloatArray
 from castgym.tools.forecasters.cache import DiskCache
 from castgym.tools.forecasters.pool import ForecasterEntry, ForecasterPool, default_entries
-from castgym.tools.forecasters.seasonal import SeasonalEmpirical
-from castgym.tools.forecasters.workers import forecast_apart
 
 KEY = "ab" * 32
 VALUES = np.random.default_rng(0).normal(1000, 100, (50, 9))
@@ -176,11 +174,11 @@ class TestForecastMany:
         pool.forecast_many(
             "scripted", [*contexts, contexts[150]], 5, progress=lambda found, new: told.append((found, new))
         )
-        assert [len(batch) for batch in forecaster.contexts] == [64, 64, 2]
+        assert [len(batch) for batch in forecaster.contexts] == [32, 32, 32, 32, 2]
         assert told[0] == (70, 0)
         assert sum(new for _, new in told) == 131
         pool.forecast_many("scripted", contexts, 5)
-        assert len(forecaster.contexts) == 3
+        assert len(forecaster.contexts) == 5
 
     def test_an_interrupted_call_keeps_its_finished_batches(self, tmp_path: Path) -> None:
         contexts = [demand(seed, 48) for seed in range(100)]
@@ -196,28 +194,16 @@ class TestForecastMany:
         pool_with(tmp_path, forecaster).forecast_many("scripted", contexts, 5)
         assert sum(map(len, forecaster.contexts)) == 36
 
-    def test_processes_give_what_this_one_gives(self) -> None:
-        contexts = {str(seed): demand(seed, 336) for seed in range(6)}
-        apart = dict(forecast_apart(SeasonalEmpirical, contexts, 50, workers=2))
-        for key, context in contexts.items():
-            assert np.array_equal(apart[key], checked_forecast(SeasonalEmpirical(), context[None], 50)[0])
+    def test_threads_give_what_one_gives(self) -> None:
+        contexts = [demand(seed, 200 + seed % 3) for seed in range(150)]
+        alone = pool_with(None, Echo()).forecast_many("scripted", contexts, 5)
+        assert np.array_equal(pool_with(None, Echo()).forecast_many("scripted", contexts, 5, workers=4), alone)
 
-    def test_a_fault_in_a_process_is_that_of_the_forecaster(self) -> None:
-        with pytest.raises(BackendError, match="seasonal_empirical needs at least 168"):
-            list(forecast_apart(SeasonalEmpirical, {"short": demand(0, 100)}, 50, workers=1))
-
-    def test_a_script_without_a_guard_is_told_of_it(self, tmp_path: Path) -> None:
-        script = tmp_path / "script.py"
-        script.write_text(
-            "import numpy as np\n"
-            "from castgym.tools.forecasters.seasonal import SeasonalEmpirical\n"
-            "from castgym.tools.forecasters.workers import forecast_apart\n"
-            "print(list(forecast_apart(SeasonalEmpirical, {'a': np.ones(336)}, 24, 1)))\n"
-        )
-        result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
-        assert result.returncode != 0
-        assert "BackendError" in result.stderr
-        assert "__main__" in result.stderr.splitlines()[-1]
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_a_fault_ends_the_call(self, workers: int) -> None:
+        contexts = [demand(seed, 48) for seed in range(100)]
+        with pytest.raises(BackendError, match="the backend went away"):
+            pool_with(None, Echo(fail=True)).forecast_many("scripted", contexts, 5, workers)
 
 
 class TestFracastOnDisk:

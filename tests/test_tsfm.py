@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,15 @@ class TestSources:
         (tmp_path / "chronos2" / "config.json").write_text("{}")
         with pytest.raises(ForecasterUnavailableError, match=r"model.safetensors not found in .*chronos2"):
             ForecasterPool(default_entries(tmp_path)).require(["chronos2"])
+
+    @pytest.mark.parametrize("kept", [0, 1000, -100])
+    @pytest.mark.parametrize("name", ["chronos_bolt_tiny", "timesfm25"])
+    def test_damaged_weights_are_refused(self, models: Path, tmp_path: Path, name: str, kept: int) -> None:
+        shutil.copytree(models / name, tmp_path / name)
+        weights = tmp_path / name / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:kept])
+        with pytest.raises(ForecasterUnavailableError, match=f"the weights of {name} in .* do not load"):
+            ForecasterPool(default_entries(tmp_path)).get(name)
 
     @pytest.mark.parametrize(
         "build",

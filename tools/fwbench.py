@@ -255,7 +255,7 @@ class FWBenchTools:
         """Charge first, then forecast: a crash in between keeps the charge."""
         try:
             self._ledger.check(quote)
-            self._pool.require([quote.model])  # a missing package is known before anything is charged
+            self._pool.prepare(quote.model, context, quote.horizon)  # what is missing is known before the charge
             number = self._ledger.charge(quote, tool)
         except UnaffordableError as error:
             raise ToolError("unaffordable", str(error), self._budget()) from error

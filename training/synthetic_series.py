@@ -11,6 +11,8 @@ from scipy.signal import lfilter
 FloatArray = NDArray[np.float64]
 
 DAY, WEEK = 24, 7
+QUARTER_HOURS = 96
+OTHER_PERIODS = (6, 7, 12, 36, 48, 120, 144)
 
 
 def synthetic_series(rng: np.random.Generator, length: int) -> FloatArray:
@@ -23,8 +25,8 @@ def synthetic_series(rng: np.random.Generator, length: int) -> FloatArray:
 
 
 def _calendar(rng: np.random.Generator, length: int) -> FloatArray:
-    """A repeating shape of unit size: mostly days of 24 steps in weeks with two free days."""
-    period = DAY if rng.random() < 0.88 else int(rng.choice([6, 7, 12, 36, 48, 96, 120]))
+    """A repeating shape of unit size: mostly days of 24 steps, some of 96, in weeks with two free days."""
+    period = int(rng.choice([DAY, QUARTER_HOURS, rng.choice(OTHER_PERIODS)], p=[0.75, 0.13, 0.12]))
     cycle, step = np.divmod(np.arange(length) + rng.integers(period * WEEK), period)
     work = _profile(rng, period)
     free = work if rng.random() < 0.3 else _mixed(rng, work, _profile(rng, period))
@@ -37,7 +39,7 @@ def _calendar(rng: np.random.Generator, length: int) -> FloatArray:
     if rng.random() < 0.5:  # each cycle's swing differs from the others'
         swings = _ar1(rng, int(cycle[-1]) + 1, memory=rng.uniform(0.0, 0.9))
         values = values * (1.0 + rng.uniform(0.05, 0.35) * swings[cycle])
-    return values
+    return np.asarray(values, dtype=np.float64)
 
 
 def _profile(rng: np.random.Generator, period: int) -> FloatArray:
@@ -52,7 +54,7 @@ def _profile(rng: np.random.Generator, period: int) -> FloatArray:
         centre, width = rng.uniform(0.0, 2.0 * np.pi, (peaks, 1)), np.exp(rng.uniform(0.0, 3.0, (peaks, 1)))
         values = (rng.uniform(0.3, 1.0, (peaks, 1)) * np.exp(width * (np.cos(angle - centre) - 1.0))).sum(axis=0)
     values = values - values.mean()
-    return values / max(float(values.std()), 1e-6)
+    return np.asarray(values / max(float(values.std()), 1e-6), dtype=np.float64)
 
 
 def _mixed(rng: np.random.Generator, first: FloatArray, second: FloatArray) -> FloatArray:
@@ -73,7 +75,7 @@ def _level(rng: np.random.Generator, length: int) -> FloatArray:
         starts = rng.random(length) < 1.0 / rng.uniform(300.0, 1500.0)
         jumps = starts * rng.normal(0.0, _log_uniform(rng, 0.2, 1.5), length)
         level = level + lfilter([1.0], [1.0, -np.exp(-1.0 / _log_uniform(rng, 24.0, 5000.0))], jumps)
-    return level
+    return np.asarray(level, dtype=np.float64)
 
 
 def _noise(rng: np.random.Generator, length: int, shape: FloatArray) -> FloatArray:
@@ -83,7 +85,7 @@ def _noise(rng: np.random.Generator, length: int, shape: FloatArray) -> FloatArr
     noise = lfilter([np.sqrt(1.0 - memory**2)], [1.0, -memory], white)
     if rng.random() < 0.35:
         noise = noise * np.exp(rng.uniform(0.2, 0.8) * np.tanh(shape))
-    return noise
+    return np.asarray(noise, dtype=np.float64)
 
 
 def _linked(rng: np.random.Generator, values: FloatArray) -> FloatArray:

@@ -35,7 +35,9 @@ CASTGYM_BOLT_INFO = ForecasterInfo(
 )
 CASTGYM_BOLT = ModelSource("castgym_bolt", PACKAGE, local=Path(__file__).parent / "weights" / "castgym_bolt")
 
-MODELS = ((BOLT_TINY_INFO, BOLT_TINY), (CHRONOS2_INFO, CHRONOS2), (CASTGYM_BOLT_INFO, CASTGYM_BOLT))
+MODELS = ((BOLT_TINY_INFO, BOLT_TINY, 4), (CHRONOS2_INFO, CHRONOS2, 2), (CASTGYM_BOLT_INFO, CASTGYM_BOLT, 8))
+"""Description, weights, and rows of a forward pass on a CPU: the single forecasts of episodes take at most 1.6 times
+as long as alone, many take 0.2 to 0.7 of the time."""
 
 DTYPE = "float32"
 """Arithmetic of the shipped models, whatever their files hold."""
@@ -75,7 +77,7 @@ class Chronos:
         try:
             with _quiet_loading():
                 self._pipeline: Any = BaseChronosPipeline.from_pretrained(folder, device_map=device, dtype=dtype)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except Exception as error:  # the libraries raise many kinds of errors for unfit weights
             raise ForecasterUnavailableError(f"the weights of {info.name} in {folder} do not load: {error}") from error
         if not set(QUANTILE_LEVELS) <= set(self._pipeline.quantiles):
             raise ForecasterUnavailableError(

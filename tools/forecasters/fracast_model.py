@@ -37,7 +37,7 @@ class Fracast:
             raise missing_package(INFO.name, "fracast", error) from error
         try:
             self._model: Any = FracastModel.from_pretrained(source, device=device)
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # the libraries raise many kinds of errors for unfit weights
             raise ForecasterUnavailableError(f"no fracast weights at {source!r}: {error}") from error
         if tuple(self._model.quantiles) != QUANTILE_LEVELS:
             raise ForecasterUnavailableError(f"expected quantiles {QUANTILE_LEVELS}, found {self._model.quantiles}")

@@ -4,6 +4,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,16 +18,12 @@ from castgym.tools.forecasters import chronos_models, fracast_model, seasonal, t
 from castgym.tools.forecasters.base import FloatArray, Forecaster, ForecasterInfo, checked_forecast
 from castgym.tools.forecasters.cache import DiskCache
 from castgym.tools.forecasters.sources import models_folder
-from castgym.tools.forecasters.workers import forecast_apart
 
 CACHE_ENTRIES = 8192
 """Forecasts kept in memory (336 steps of nine quantiles are 24 kB)."""
 
-_BATCH = 64
+_BATCH = 32
 """Series computed between two writes to the cache."""
-
-_WORTH_PROCESSES = 48
-"""Fewer series are computed here: starting processes that import torch takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +34,11 @@ class ForecasterEntry:
         info: name and notes.
         build: constructs it.
         identity: text that determines its forecasts, found without building it; `None`: they are not kept on disk.
-        apart: it gains nothing from batches and holds the interpreter's lock, so many forecasts run in processes of
-            their own; `build` must then be a module's function or class.
     """
 
     info: ForecasterInfo
     build: Callable[[], Forecaster]
     identity: Callable[[], str] | None = None
-    apart: bool = False
 
 
 class ForecasterPool:
@@ -110,6 +104,15 @@ class ForecasterPool:
             if self._identity(name) is None:
                 self.get(name)
 
+    def prepare(self, name: str, context: FloatArray, horizon: int) -> None:
+        """Make sure that a forecast can be had: it is cached, or its forecaster is loaded now.
+
+        Raises:
+            ForecasterUnavailableError: it is not cached, and the package or weights are missing.
+        """
+        if self._cached(name, self._key(name, _canonical(context), horizon), horizon) is None:
+            self.get(name)
+
     def on_disk(self, name: str) -> bool:
         """Whether forecasts of that name are kept on disk: those of cheap forecasters are not."""
         return self._disk is not None and self._entry(name).identity is not None
@@ -147,15 +150,13 @@ class ForecasterPool:
     ) -> FloatArray:
         """Forecast many series: the same values as `forecast` gives one by one, in less time.
 
-        What is not cached is computed in batches and kept after each, so an interrupted call loses little. Some
-        forecasters (`ForecasterEntry.apart`) run in `workers` processes; as ever with processes, a script that asks
-        for more than one keeps its own start under `if __name__ == "__main__":`.
+        What is not cached is computed in batches and kept after each, so an interrupted call loses little.
 
         Args:
             name: forecaster.
             contexts: N series of observations, shape (L,) each, physical units.
             horizon: steps, H.
-            workers: processes, where they help.
+            workers: threads that compute batches side by side; one thread of torch in each is fastest.
             progress: told how many further forecasts were found in a cache, and how many computed.
 
         Returns:
@@ -187,21 +188,25 @@ class ForecasterPool:
         self, name: str, missing: Mapping[str, FloatArray], horizon: int, workers: int
     ) -> Iterator[tuple[str, FloatArray]]:
         """Forecasts of series by key, in any order."""
-        entry = self._entry(name)
-        if entry.apart and workers > 1 and len(missing) >= _WORTH_PROCESSES:
-            yield from forecast_apart(entry.build, missing, horizon, workers)
-            return
         by_length: dict[int, list[str]] = {}
         for key, row in missing.items():
             by_length.setdefault(len(row), []).append(key)
-        for same in by_length.values():
-            for start in range(0, len(same), _BATCH):
-                batch = same[start : start + _BATCH]
-                yield from zip(
-                    batch,
-                    checked_forecast(self.get(name), np.stack([missing[key] for key in batch]), horizon),
-                    strict=True,
-                )
+        batches = [same[start : start + _BATCH] for same in by_length.values() for start in range(0, len(same), _BATCH)]
+
+        def run(batch: list[str]) -> FloatArray:
+            return checked_forecast(self.get(name), np.stack([missing[key] for key in batch]), horizon)
+
+        if workers == 1 or len(batches) <= 1:
+            for batch in batches:
+                yield from zip(batch, run(batch), strict=True)
+            return
+        threads = ThreadPoolExecutor(workers)
+        try:
+            running = {threads.submit(run, batch): batch for batch in batches}
+            for done in as_completed(running):
+                yield from zip(running[done], done.result(), strict=True)
+        finally:  # an interrupt or a fault does not wait for what has not begun
+            threads.shutdown(cancel_futures=True)
 
     def _cached(self, name: str, key: str, horizon: int) -> FloatArray | None:
         with self._lock:
@@ -262,30 +267,33 @@ def default_entries(models: Path | None = None, device: str = "cpu") -> tuple[Fo
     models = models or models_folder()
     entries = [
         ForecasterEntry(seasonal.INFO, seasonal.SeasonalEmpirical),
-        ForecasterEntry(fracast_model.INFO, fracast_model.Fracast, identity=fracast_model.package_identity, apart=True),
+        ForecasterEntry(fracast_model.INFO, fracast_model.Fracast, fracast_model.package_identity),
     ]
-    for info, shipped in chronos_models.MODELS:
+    for info, shipped, cpu_rows in chronos_models.MODELS:
         source = shipped.within(models)
-        entries.append(
-            ForecasterEntry(
-                info,
-                partial(chronos_models.Chronos, info, source, device),
-                identity=partial(source.identity, chronos_models.DTYPE),
-            )
-        )
+        rows = cpu_rows if device == "cpu" else _BATCH
+        build = partial(chronos_models.Chronos, info, source, device=device, batch_size=rows)
+        entries.append(ForecasterEntry(info, build, partial(source.identity, chronos_models.DTYPE)))
     timesfm = timesfm_model.SOURCE.within(models)
-    entries.append(
-        ForecasterEntry(
-            timesfm_model.INFO, partial(timesfm_model.TimesFM25, timesfm, device), identity=timesfm.identity
-        )
+    build_timesfm = partial(
+        timesfm_model.TimesFM25, timesfm, device=device, batch_size=1 if device == "cpu" else _BATCH
     )
+    entries.append(ForecasterEntry(timesfm_model.INFO, build_timesfm, timesfm.identity))
     return tuple(entries)
 
 
-@functools.cache
 def shared_pool() -> ForecasterPool:
     """The pool of this process, so that environments side by side load each model once.
 
     Its forecasts are kept in the folder `forecasts` of castgym's cache folder, which all processes share.
     """
+    with _BUILDING:
+        return _pool_of_this_process()
+
+
+_BUILDING = threading.Lock()  # functools.cache alone lets threads build several at first
+
+
+@functools.cache
+def _pool_of_this_process() -> ForecasterPool:
     return ForecasterPool(default_entries(), cache=DiskCache(cache_folder() / "forecasts"))
