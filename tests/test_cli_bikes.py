@@ -7,7 +7,7 @@ import pytest
 from test_bikes import simulate, without_nights
 from test_bikes import write as write_counts
 from test_cli import castgym
-from test_tfl import NEW, hourly, season, write, write_season
+from tfl_extracts import NEW, hourly, season, write, write_season
 
 
 @pytest.fixture(scope="module")
