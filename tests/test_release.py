@@ -53,11 +53,12 @@ def test_exported_and_read_back_is_equal(tmp_path: Path) -> None:
         ramp=0.5,
         hourly_priority=hourly_priority(make_case().as_of),
     )
+    odd = np.random.default_rng(0).random(336) / 3
     cases = [
         make_case(0),
         make_case(1, "week_ahead", terms=general),
         make_case(2, domain="cycle_hire", unit="departures/hour", cohort="cycle-hire-may", timezone="Europe/London"),
-        make_case(3, split="train", history=np.random.default_rng(0).random(336) / 3, scale=0.123456789012345),
+        make_case(3, split="train", history=odd, scale=float(odd.mean())),
     ]
     loaded = make_loaded(cases, tariff=PROTOCOL_TARIFF, models=("seasonal_empirical", "chronos2"))
     case_set, targets = read_release(write(tmp_path / "release", loaded))
@@ -130,6 +131,10 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "an absolute path": (
         lambda f: edit(f / "catalog.json", lambda v: v["series"][0].update(path="/etc/passwd")),
         "leaves the episode",
+    ),
+    "a scale that is not the mean": (
+        lambda f: edit(f / "business_contract.json", lambda v: v.update(scale=2 * v["scale"])),
+        "not the history's mean",
     ),
     "two scales": (lambda f: edit(f / "business_contract.json", lambda v: v.update(scale_mw=1.0)), "disagree"),
     "a naive time": (lambda f: edit(f / "task.json", lambda v: v.update(as_of="2026-07-17T00:00:00")), "UTC offset"),
