@@ -9,8 +9,8 @@ from typing import Any
 from castgym.data.errors import ConfigError
 from castgym.data.schema import Case
 from castgym.data.tariff import Tariff
-from castgym.envs.episode import Response
 from castgym.envs.memory import PlanRecord
+from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
 from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool

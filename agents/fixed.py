@@ -6,7 +6,7 @@ import numpy as np
 
 from castgym.agents.base import Call, Decision, Desk, Policy, answer, classical_call, classical_source
 from castgym.data.schema import HISTORY_HOURS, Case
-from castgym.envs.episode import Response
+from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
 from castgym.tools.calls import ToolCall
 from castgym.tools.planning.batch import classical_plans, forecast_distributions, plan_cases

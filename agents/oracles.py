@@ -1,13 +1,14 @@
 """Oracles: references that know the truth. They bound what agents can reach and are never ranked among them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from castgym.agents.base import Decision, Desk, Policy, answer, classical_call
 from castgym.agents.fixed import classical_decision, forecast_call, forecast_decision, forecast_plans
 from castgym.data.schema import Case, CaseSet, TargetStore
-from castgym.envs.episode import FREE_MODELS, Response
+from castgym.envs.episode import FREE_MODELS
+from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
 from castgym.envs.scoring import COMBINED
 from castgym.tools.planning.batch import FloatArray, classical_plans, plan_cases, realized_losses
@@ -73,20 +74,19 @@ class MenuOracle(Policy):
         if prompt.memory.plans:
             return answer(prompt.memory.plans[-1], prompt)
         case = self._cases.by_id(prompt.task["case_id"])
-        choice = self._choices([case], self._desk)[0]
+        choice = self._choices([case], self._menu([case], self._desk))[0]
         if choice in self._models:
             return forecast_call(case.series_id, choice, case.expected_horizon)
         return classical_call(case.series_id, choice)
 
     def decide(self, cases: Sequence[Case], desk: Desk) -> list[Decision]:
         """The same, for many cases."""
-        decisions = self._menu(cases, desk)
-        chosen = self._choices(cases, desk)
-        return [decisions[choice][position] for position, choice in enumerate(chosen)]
-
-    def _choices(self, cases: Sequence[Case], desk: Desk) -> list[str]:
-        """The item with the least S for each case; ties go to the earlier item of the menu."""
         menu = self._menu(cases, desk)
+        return [menu[choice][position] for position, choice in enumerate(self._choices(cases, menu))]
+
+    def _choices(self, cases: Sequence[Case], menu: Mapping[str, list[Decision]]) -> list[str]:
+        """The item with the least S for each case; ties go to the earlier item of the menu."""
+        budget = self._cases.tariff.budget
         demand = _demand(cases, self._targets)
         sigma = [self._cases.sigma[case.domain] for case in cases]
         scores = np.empty((len(menu), len(cases)))
@@ -95,8 +95,8 @@ class MenuOracle(Policy):
             losses, floors = realized_losses(cases, plans, demand)
             for position, decision in enumerate(decisions):
                 excess = float(losses[position] - floors[position])
-                score = COMBINED.score(excess / sigma[position], decision.credits, desk.tariff.budget)
-                scores[number, position] = score if decision.credits <= desk.tariff.budget else np.inf
+                score = COMBINED.score(excess / sigma[position], decision.credits, budget)
+                scores[number, position] = score if decision.credits <= budget else np.inf
         return [list(menu)[number] for number in scores.argmin(axis=0)]
 
     def _menu(self, cases: Sequence[Case], desk: Desk) -> dict[str, list[Decision]]:

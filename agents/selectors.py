@@ -8,7 +8,7 @@ from castgym.agents.base import Call, Decision, Desk, Policy, answer, classical_
 from castgym.agents.fixed import classical_decision
 from castgym.data.contract import TARGET_HOURS
 from castgym.data.schema import HISTORY_HOURS, Case
-from castgym.envs.episode import Response
+from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
 from castgym.tools.calls import ToolCall
 from castgym.tools.planning.batch import ContractBatch, FloatArray, classical_plans, histories, homogeneous_groups

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from castgym.cli.console import say
+from castgym.cli.console import Out, Overwrite, say
 from castgym.data.bikes import BikeUnit, bike_cases
 from castgym.data.builder import BuiltCases, summary
 from castgym.data.cohorts import FAMILIES, Cohort
@@ -27,8 +27,6 @@ from castgym.envs.casesets import load_cases, write_built
 
 app = typer.Typer(no_args_is_help=True, help="Build case sets and look at them.")
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to create.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")]
 TestYear = Annotated[
     int | None, typer.Option(min=1990, max=2100, help="Year of the test cohorts; the latest by default.")
 ]

@@ -8,11 +8,11 @@ from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
-from castgym.cli.console import say
+from castgym.cli.console import progress_columns, say
 from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
 from castgym.data.schema import Case, CaseSet, Split
@@ -143,16 +143,9 @@ def evaluate_policies(
     models = pool_models(loaded.case_set.models, settings.pool)
     desk = Desk(loaded.case_set.tariff, models, shared_pool(), settings.workers)
     policies: list[Policy] = make_policies(names, loaded, desk)
-    columns = (
-        TextColumn("{task.description:<26}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     folders = []
     console = Console()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress, _interruptible():
+    with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, _interruptible():
         for policy in policies:
             task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
             path = folder / policy.name

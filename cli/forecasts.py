@@ -7,17 +7,9 @@ from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
-from castgym.cli.console import say
+from castgym.cli.console import progress_columns, say
 from castgym.data.cache import cache_folder
 from castgym.data.errors import ConfigError
 from castgym.data.schema import HISTORY_HOURS, Case, Split
@@ -69,16 +61,8 @@ def warm(
         raise ConfigError(f"none of {', '.join(model or case_set.models)} is worth a cache on disk")
     chosen = case_set.where(lambda case: case.split == split)
     pool.require(names)
-    console = Console()
-    columns = (
-        TextColumn("{task.description:<20}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     reports = []
-    with Progress(*columns, console=console) as progress:
+    with Progress(*progress_columns(), console=Console()) as progress:
         for name in names:
             needed = affordable(chosen.cases, name, case_set.tariff)
             task = progress.add_task(name, total=len(needed))
@@ -97,7 +81,7 @@ def warm(
                 f"{len(chosen) - len(needed)} cases cannot pay one"
             )
     for report in reports:
-        console.print(report, highlight=False, soft_wrap=True)
+        say(report)
     say(f"kept in {folder}")
 
 

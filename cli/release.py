@@ -1,12 +1,11 @@
 """`castgym data release` and `castgym data export`: the published layout of episodes."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from castgym.cli.console import say
+from castgym.cli.console import Out, Overwrite, say
 from castgym.data.release import fetch_release, read_release
 from castgym.data.release_export import export_release
 from castgym.data.schema import Case
@@ -14,9 +13,6 @@ from castgym.data.store import save_case_set
 from castgym.envs.casesets import EMBEDDED, load_cases
 from castgym.envs.episode import MAX_CALLS, Episode, EpisodeConfig
 from castgym.tools.fwbench import FWBENCH_TOOLS
-
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to create.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")]
 
 
 def release(

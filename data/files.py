@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ def canonical_json(value: Any) -> str:
         One line of ASCII text.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def iso_utc(moment: datetime) -> str:
+    """A UTC time as ISO 8601 with `Z`, as the protocol's files and tools write it."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def sha256_hex(*parts: bytes) -> str:

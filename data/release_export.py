@@ -3,12 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from castgym.data.contract_json import contract_to_json
 from castgym.data.errors import DataError
-from castgym.data.files import folder_atomic
+from castgym.data.files import folder_atomic, iso_utc
 from castgym.data.release import INDEX_FORMAT
 from castgym.data.schema import Case, CaseSet, TargetStore
 from castgym.data.tariff import PUBLISHED_SUFFIX
@@ -60,7 +59,7 @@ def export_release(
                 folder / "reproduction_targets" / f"{case.case_id}.json",
                 {
                     "actual": targets[case.case_id].actual.tolist(),
-                    "timestamps": [_iso(hour) for hour in case.target_hours],
+                    "timestamps": [iso_utc(hour) for hour in case.target_hours],
                 },
             )
         _write_json(
@@ -87,7 +86,7 @@ def export_release(
 
 def _write_episode(folder: Path, case: Case, case_set: CaseSet, licence: str) -> None:
     rows = zip(case.history_hours, case.history.tolist(), strict=True)
-    series = "timestamp,value\n" + "".join(f"{_iso(hour)},{value!r}\n" for hour, value in rows)
+    series = "timestamp,value\n" + "".join(f"{iso_utc(hour)},{value!r}\n" for hour, value in rows)
     content = series.encode()
     path = folder / "series" / f"{case.series_id}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +112,3 @@ def _write_json(path: Path, value: object) -> None:
     """Plainly: the whole export is renamed into place at its end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _iso(hour: datetime) -> str:
-    return hour.isoformat().replace("+00:00", "Z")

@@ -16,6 +16,7 @@ from castgym.data.schema import Case, CaseSet
 from castgym.data.tariff import Tariff
 from castgym.envs.answers import read_plan_answer, read_submission
 from castgym.envs.memory import CallRecord, Memory
+from castgym.envs.messages import Response, sanitised
 from castgym.envs.outcomes import OUTCOMES, Outcome
 from castgym.envs.prompts import AnswerForm, Prompt, PromptMode, memory_text, system_text, task_facts, task_text
 from castgym.envs.scoring import COMBINED, find_objective
@@ -24,7 +25,6 @@ from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools, Plan
 from castgym.tools.ledger import Ledger
 from castgym.tools.planning.contract import CapacityContract
-from castgym.tools.strict_json import StrictJsonError, check_value
 from castgym.tools.toolbox import Toolbox, ToolResult
 
 MAX_CALLS = 12
@@ -58,9 +58,6 @@ def pool_models(models: Sequence[str], pool: str) -> tuple[str, ...]:
     if pool not in POOLS:
         raise ConfigError(f"expected pool to be one of {POOLS}, found {pool!r}")
     return tuple(name for name in models if pool == "full" or name in FREE_MODELS)
-
-
-Response = str | Mapping[str, Any] | ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +222,7 @@ class Episode:
             raise ConfigError(f"the episode of {self.case.case_id} has ended ({self.end.outcome}): start another")
         if isinstance(response, ToolCall) and response.call_id is None:
             response = replace(response, call_id=f"call_{len(self._memory.calls)}")
-        message = _sanitised(response)
+        message = sanitised(response)
         if truncated or (message is not None and self._too_long(message)):
             return self._finish(Transition(outcome="truncated"))
         if message is None:
@@ -372,33 +369,6 @@ class Episode:
         return self.config.count_tokens is not None and self.config.count_tokens(text) > limit
 
 
-def _sanitised(response: Response) -> dict[str, Any] | None:
-    """The response as a chat message of plain JSON, with `?` for lone surrogates, which no UTF-8 file can hold.
-
-    Returns:
-        The message, or `None` where it is not JSON or nested beyond all use.
-    """
-    try:
-        message = response if isinstance(response, Mapping) else _as_message(response)
-        text = json.dumps(dict(message), ensure_ascii=False)
-        mended: dict[str, Any] = json.loads(text.encode("utf-8", "replace").decode("utf-8"))
-        check_value({**mended, "content": None}, finite=False)
-    except (TypeError, ValueError, RecursionError, StrictJsonError):
-        return None
-    return mended
-
-
 def _fault(kind: str, message: str) -> ToolResult:
     """The result of a call that could not be read or that broke the rule of one call a response."""
     return ToolResult("", {}, {"error": kind, "message": message}, kind)
-
-
-def _as_message(response: str | ToolCall) -> dict[str, Any]:
-    if isinstance(response, str):
-        return {"role": "assistant", "content": response}
-    function = {"name": response.name, "arguments": json.dumps(dict(response.arguments))}
-    return {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": response.call_id, "type": "function", "function": function}],
-    }

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from castgym.data.errors import ConfigError, DataError
-from castgym.data.schema import Case, Split
+from castgym.data.schema import Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
-from castgym.envs.episode import CHARACTERS_PER_TOKEN, MAX_CALLS, MAX_RESPONSE_TOKENS, Episode, EpisodeConfig, Response
-from castgym.envs.prompts import AnswerForm, PromptMode
+from castgym.envs.episode import CHARACTERS_PER_TOKEN, MAX_CALLS, MAX_RESPONSE_TOKENS, Episode, EpisodeConfig
+from castgym.envs.judge import score_episode
+from castgym.envs.messages import Response
+from castgym.envs.prompts import AnswerForm, Prompt, PromptMode
 from castgym.envs.render import render_array, render_text
 from castgym.envs.rewards import decision_reward
-from castgym.envs.scoring import COMBINED, Score, find_objective, score_submission
+from castgym.envs.scoring import COMBINED, Score, find_objective
 from castgym.envs.spaces import Utf8Text
 from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
@@ -170,9 +172,9 @@ class FWBenchEnv(gym.Env[str, Response]):
             self._episode = Episode(case, config, self._forecasters, path)
         else:
             self._episode = Episode.from_state(self._with_journal(state, config), case, config, self._forecasters, path)
-        self._score = self._judge(case) if self._episode.done else None
+        self._score = self._judge() if self._episode.done else None
         prompt = self._episode.observe()
-        return prompt.text, self._info()
+        return prompt.text, self._info(prompt)
 
     def step(self, action: Response) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take a response of the policy.
@@ -197,14 +199,15 @@ class FWBenchEnv(gym.Env[str, Response]):
         transition = episode.act(action)
         reward = 0.0
         if transition.done:
-            self._score = self._judge(episode.case)
+            self._score = self._judge()
             reward = self._reward(self._score)
-        info = self._info()
+        prompt = episode.observe()
+        info = self._info(prompt)
         if transition.result is not None:
             info["result"] = copy.deepcopy(dict(transition.result.content))
             info["error"] = transition.result.error
         terminated = transition.outcome in ("completed", "invalid_submission")
-        return episode.observe().text, reward, terminated, transition.done and not terminated, info
+        return prompt.text, reward, terminated, transition.done and not terminated, info
 
     def state(self) -> dict[str, Any]:
         """The running episode as JSON, for `reset(options={"state": ...})` here or in another process."""
@@ -234,21 +237,11 @@ class FWBenchEnv(gym.Env[str, Response]):
             return render_text(self.episode, self._score)
         return render_array(self.episode, self._score, actual)
 
-    def _judge(self, case: Case) -> Score:
-        end = self.episode.end
-        return score_submission(
-            case,
-            self._targets[case.case_id],
-            end.submission,
-            spent=self.episode.spent,
-            sigma=self.cases.sigma[case.domain],
-            budget=self.cases.tariff.budget,
-            rejection=end.rejection or end.outcome,
-            objective=find_objective(self._conditions["objective"]),
-        )
+    def _judge(self) -> Score:
+        objective = find_objective(self._conditions["objective"])
+        return score_episode(self.episode, self.cases, self._targets, objective)
 
-    def _info(self) -> dict[str, Any]:
-        prompt = self.episode.observe()
+    def _info(self, prompt: Prompt) -> dict[str, Any]:
         info: dict[str, Any] = {
             "case_id": self.episode.case.case_id,
             "prompt": copy.deepcopy({"messages": list(prompt.messages), "tools": list(prompt.tools)}),

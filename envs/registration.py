@@ -25,8 +25,11 @@ def make_fwbench_vector(num_envs: int = 1, **conditions: Any) -> SyncVectorEnv:
     An ended episode restarts in the same step (`AutoresetMode.SAME_STEP`): the default mode would spend a step without
     meaning, and its reward of 0, on every restart.
     """
+    from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
     from castgym.envs.fwbench import FWBenchEnv
 
+    cases = conditions.pop("cases", EMBEDDED)
+    conditions["cases"] = cases if isinstance(cases, LoadedCases) else load_cases(cases)  # once, not once for each
     return SyncVectorEnv(
         [lambda: FWBenchEnv(**conditions) for _ in range(num_envs)], autoreset_mode=AutoresetMode.SAME_STEP
     )

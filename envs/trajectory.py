@@ -10,7 +10,8 @@ from typing import Any
 
 from castgym.data.errors import CastgymError, DataError
 from castgym.data.schema import Case
-from castgym.envs.episode import Episode, EpisodeConfig, Response, Transition
+from castgym.envs.episode import Episode, EpisodeConfig, Transition
+from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
 from castgym.envs.scoring import Score
 from castgym.tools.calls import ToolCall

@@ -17,8 +17,9 @@ from castgym.data.files import canonical_json, sha256_hex
 from castgym.data.schema import Case, CaseSet
 from castgym.envs.casesets import LoadedCases
 from castgym.envs.episode import POOLS, Episode, EpisodeConfig
+from castgym.envs.judge import score_episode
 from castgym.envs.prompts import AnswerForm, PromptMode
-from castgym.envs.scoring import COMBINED, Score, score_plans, score_submission
+from castgym.envs.scoring import COMBINED, Score, score_plans
 from castgym.envs.trajectory import Trajectory
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, case_ids_digest, open_run
@@ -149,8 +150,7 @@ def _results(
         return play_case(policy, loaded, item[0], item[1], settings, desk.pool)
 
     for row, trajectory in _side_by_side(play, pending, settings.workers):
-        kept = settings.keep_episodes and trajectory is not None
-        yield [row], [trajectory.to_json()] if kept and trajectory is not None else []
+        yield [row], [] if trajectory is None or not settings.keep_episodes else [trajectory.to_json()]
 
 
 def _side_by_side(
@@ -205,7 +205,7 @@ def play_case(
             fault = f"{type(error).__name__}: {error}"
             continue
         seconds = time.perf_counter() - started
-        score = score_episode(episode, loaded)
+        score = score_episode(episode, loaded.case_set, loaded.targets)
         trajectory.finish(episode, score)
         calls = tuple(
             {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
@@ -215,20 +215,6 @@ def play_case(
         row = _scored_row(case, repeat, episode.end.outcome or "invalid_submission", score, answer, calls, seconds)
         return row, trajectory
     return failed_row(case, repeat, fault, time.perf_counter() - started), None
-
-
-def score_episode(episode: Episode, loaded: LoadedCases) -> Score:
-    """Join an ended episode with the truth."""
-    case = episode.case
-    return score_submission(
-        case,
-        loaded.targets[case.case_id],
-        episode.end.submission,
-        spent=episode.spent,
-        sigma=loaded.case_set.sigma[case.domain],
-        budget=loaded.case_set.tariff.budget,
-        rejection=episode.end.rejection or episode.end.outcome,
-    )
 
 
 def vectorised_rows(

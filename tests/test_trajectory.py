@@ -11,7 +11,8 @@ from factories import ScriptedForecaster, make_case, make_episode, make_loaded, 
 
 from castgym.agents.fixed import ClassicalPolicy
 from castgym.data.errors import DataError
-from castgym.envs.episode import Episode, Response
+from castgym.envs.episode import Episode
+from castgym.envs.messages import Response
 from castgym.envs.trajectory import ReplayMismatchError, Trajectory, replay
 from castgym.evaluation.runner import EvaluationSettings, play_case
 from castgym.tools.calls import ToolCall

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from castgym.data.errors import ConfigError
+from castgym.data.files import iso_utc
 from castgym.data.schema import HISTORY_HOURS, Case
 from castgym.tools.forecasters.base import QUANTILE_LEVELS, BackendError, FloatArray, pinball_loss
 from castgym.tools.forecasters.pool import ForecasterPool
@@ -110,10 +111,10 @@ class FWBenchTools:
                     "frequency": "1h",
                 }
             ],
-            "as_of": _iso(case.as_of),
-            "last_visible": _iso(case.last_visible),
-            "target_start": _iso(case.target_start),
-            "target_end": _iso(case.target_end),
+            "as_of": iso_utc(case.as_of),
+            "last_visible": iso_utc(case.last_visible),
+            "target_start": iso_utc(case.target_start),
+            "target_end": iso_utc(case.target_end),
             "models": [
                 {"name": info.name, "quantile_levels": list(QUANTILE_LEVELS), "notes": info.notes}
                 for info in map(self._pool.info, self._models)
@@ -134,7 +135,7 @@ class FWBenchTools:
         return {
             "series_id": series_id,
             "unit": self.case.unit,
-            "timestamps": [_iso(first + timedelta(hours=hour)) for hour in range(limit)],
+            "timestamps": [iso_utc(first + timedelta(hours=hour)) for hour in range(limit)],
             "values": self.case.history[-limit:].tolist(),
         }
 
@@ -146,8 +147,8 @@ class FWBenchTools:
             "series_id": series_id,
             "count": len(case.history),
             "missing_fraction": 0.0,  # a case exists only where all 336 hours were observed
-            "start": _iso(case.history_start),
-            "end": _iso(case.last_visible),
+            "start": iso_utc(case.history_start),
+            "end": iso_utc(case.last_visible),
             "unit": case.unit,
         }
 
@@ -185,7 +186,7 @@ class FWBenchTools:
                 "model": model,
                 "horizon": horizon,
                 "context_steps": context_steps,
-                "first_step": _iso(case.last_visible + timedelta(hours=1)),
+                "first_step": iso_utc(case.last_visible + timedelta(hours=1)),
                 "quantile_levels": list(QUANTILE_LEVELS),
             },
             "credits": quote.credits,
@@ -291,7 +292,7 @@ class FWBenchTools:
         if moment.tzinfo is None:
             raise ToolError("invalid_arguments", f"origin: expected a UTC offset, found {origin[:80]!r}")
         if moment > self.case.as_of:
-            raise ToolError("origin_not_allowed", f"origin {origin} lies after as_of {_iso(self.case.as_of)}")
+            raise ToolError("origin_not_allowed", f"origin {origin} lies after as_of {iso_utc(self.case.as_of)}")
         hours = int(np.floor((moment - self.case.history_start) / timedelta(hours=1)))
         return min(max(hours, 0), len(self.case.history))
 
@@ -306,7 +307,3 @@ class FWBenchTools:
 
     def _rates(self) -> list[dict[str, Any]]:
         return [asdict(rate) for rate in self._ledger.tariff.rates if rate.model in self._models]
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
