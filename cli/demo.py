@@ -17,13 +17,12 @@ from castgym.evaluation.runner import EvaluationSettings
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of runs and report.")] = Path("runs/demo"),
-    workers: Annotated[int, typer.Option(min=1, help="Episodes side by side.")] = 2,
 ) -> None:
     """Score every policy and oracle on the embedded cases; no file and no network needed."""
     loaded = load_cases(EMBEDDED)
     chosen, selection = select_cases(loaded.case_set, "test")
     say(f"{loaded.case_set.name}: {len(chosen)} test cases, fingerprint {loaded.case_set.fingerprint[:12]}")
-    runs = evaluate_policies(["all"], loaded, chosen, selection, EvaluationSettings(workers=workers), out)
+    runs = evaluate_policies(["all"], loaded, chosen, selection, EvaluationSettings(), out)
     write_report(runs, out / "report", None, None)
     # Where the environment is not activated, the commands are given by their path.
     command = "castgym" if shutil.which("castgym") else os.path.relpath(sys.argv[0])

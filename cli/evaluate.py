@@ -1,18 +1,19 @@
 """`castgym evaluate`: run policies over a case set into resumable run folders."""
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
 from castgym.cli.console import progress_columns, say
+from castgym.cli.forecasts import FORECAST_THREADS, affordable, warm_forecasts
 from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
 from castgym.data.schema import Case, CaseSet, Split
@@ -22,6 +23,7 @@ from castgym.envs.prompts import PromptMode
 from castgym.envs.scoring import COMBINED, OBJECTIVES, find_objective
 from castgym.evaluation.runner import EvaluationSettings
 from castgym.evaluation.runner import evaluate as run_policy
+from castgym.tools.forecasters.base import BackendError
 from castgym.tools.forecasters.pool import shared_pool
 
 
@@ -40,7 +42,7 @@ def evaluate(
     ] = COMBINED.name,
     repeats: Annotated[int, typer.Option(min=1, help="Episodes a case.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Base seed.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Episodes side by side.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Episodes side by side; helps where policies wait.")] = 1,
     vectorised: Annotated[bool, typer.Option("--vectorised", help="Same rows without playing episodes.")] = False,
     keep_episodes: Annotated[bool, typer.Option("--keep-episodes", help="Also keep prompts and responses.")] = False,
 ) -> None:
@@ -111,6 +113,24 @@ def spread_sample(cases: Sequence[Case], limit: int) -> set[str]:
     return set(islice((case_id for case_id in turns if case_id is not None), limit))
 
 
+def _forecast_ahead(policies: Sequence[Policy], chosen: CaseSet, desk: Desk, progress: Progress) -> None:
+    """Compute in batches what episodes would compute one by one; a cache on disk keeps it for them.
+
+    A forecaster that fails here fails again in the episodes, which know what to do about it.
+    """
+    for model in dict.fromkeys(name for policy in policies for name in policy.requires):
+        needed = affordable(chosen.cases, model, desk.tariff)
+        if not needed or not desk.pool.on_disk(model):
+            continue
+        task = progress.add_task(f"forecasts: {model}", total=len(needed))
+
+        def count(cached: int, computed: int, task: TaskID = task) -> None:
+            progress.advance(task, cached + computed)
+
+        with suppress(BackendError):
+            warm_forecasts(desk.pool, model, needed, desk.workers, count)
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Ctrl-C ends the command with a word about what is saved, not with a traceback."""
@@ -141,11 +161,13 @@ def evaluate_policies(
         The run folders.
     """
     models = pool_models(loaded.case_set.models, settings.pool)
-    desk = Desk(loaded.case_set.tariff, models, shared_pool(), settings.workers)
+    desk = Desk(loaded.case_set.tariff, models, shared_pool(), FORECAST_THREADS)
     policies: list[Policy] = make_policies(names, loaded, desk)
     folders = []
     console = Console()
     with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, _interruptible():
+        if not settings.vectorised:
+            _forecast_ahead(policies, chosen, desk, progress)
         for policy in policies:
             task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
             path = folder / policy.name

@@ -18,6 +18,9 @@ from castgym.envs.casesets import EMBEDDED, load_cases
 from castgym.tools.forecasters.cache import DiskCache
 from castgym.tools.forecasters.pool import ForecasterPool, default_entries
 
+FORECAST_THREADS = 2
+"""Batches of forecasts side by side; each uses one thread of torch."""
+
 app = typer.Typer(no_args_is_help=True, help="Compute forecasts ahead of the runs that will ask for them.")
 
 
@@ -41,7 +44,7 @@ def warm(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Forecaster; repeat. Default all that the cases sell.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Batches computed side by side.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Batches computed side by side.")] = FORECAST_THREADS,
     device: Annotated[str, typer.Option(help="Torch device of the foundation models, such as cuda.")] = "cpu",
 ) -> None:
     """Compute the forecasts that the fixed policies and the catalog oracle need.
