@@ -35,5 +35,5 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[forecast,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[forecast,train,serve,dev]'
 	touch $@

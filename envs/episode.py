@@ -1,12 +1,8 @@
-"""The episode: a case, tools with prices, a structured memory and one committed decision.
-
-Everything else (Gymnasium, evaluators, servers) drives an `Episode`. It is deterministic given case and actions, it
-holds no target, and its state can be saved at any step and continued in another process.
-"""
+"""The decision episode: a case, tools with prices, a structured memory and one committed plan."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,29 +11,21 @@ from castgym.data.files import canonical_json, sha256_hex
 from castgym.data.schema import Case, CaseSet
 from castgym.data.tariff import Tariff
 from castgym.envs.answers import read_plan_answer, read_submission
-from castgym.envs.memory import CallRecord, Memory
-from castgym.envs.messages import Response, sanitised
-from castgym.envs.outcomes import OUTCOMES, Outcome
-from castgym.envs.prompts import AnswerForm, Prompt, PromptMode, memory_text, system_text, task_facts, task_text
+from castgym.envs.core import MAX_RESPONSE_TOKENS, AgentEpisode, Transition, fault_result
+from castgym.envs.memory import CallRecord
+from castgym.envs.outcomes import Outcome
+from castgym.envs.prompt_styles import PROMPT_TEXTS, PromptStyle
+from castgym.envs.prompts import AnswerForm, Prompt, PromptMode, task_facts
 from castgym.envs.scoring import COMBINED, find_objective
-from castgym.tools.calls import CallError, ToolCall, parse_response
+from castgym.tools.calls import CallError, ParsedResponse, ToolCall
 from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools, Plan
 from castgym.tools.ledger import Ledger
 from castgym.tools.planning.contract import CapacityContract
-from castgym.tools.toolbox import Toolbox, ToolResult
+from castgym.tools.toolbox import Toolbox
 
 MAX_CALLS = 12
 """Tool calls of an episode (protocol, tools)."""
-
-MAX_RESPONSE_TOKENS = 16_384
-"""Output tokens of a response (protocol, tools)."""
-
-CHARACTERS_PER_TOKEN = 16
-"""No tokenizer in use averages more on any text: a response with more characters is over the token limit for sure."""
-
-MOST_CALLS_READ = 32
-"""Calls in one response beyond which it is not even answered call by call."""
 
 FREE_MODELS = ("seasonal_empirical",)
 """Models that the pool `no_tsfm` keeps: they are no time-series foundation models."""
@@ -70,6 +58,7 @@ class EpisodeConfig:
         models: forecasters that may be bought.
         prompt_mode: `memory` or `chat`.
         answer_form: `decisions` (official) or `plan`.
+        prompt_style: `full`, or `compact` for small policies: the same facts in few tokens.
         objective: name of the objective that the prompt states.
         max_calls: tool calls before the budget is exhausted.
         max_response_tokens: tokens of a response; a longer one is cut by whoever generates it and ends the episode.
@@ -82,6 +71,7 @@ class EpisodeConfig:
     models: tuple[str, ...]
     prompt_mode: PromptMode = "memory"
     answer_form: AnswerForm = "decisions"
+    prompt_style: PromptStyle = "full"
     objective: str = COMBINED.name
     max_calls: int = MAX_CALLS
     max_response_tokens: int = MAX_RESPONSE_TOKENS
@@ -89,7 +79,11 @@ class EpisodeConfig:
     toolset: type[FWBenchTools] = FWBenchTools
 
     def __post_init__(self) -> None:
-        for name, allowed in (("prompt_mode", PromptMode), ("answer_form", AnswerForm)):
+        for name, allowed in (
+            ("prompt_mode", PromptMode),
+            ("answer_form", AnswerForm),
+            ("prompt_style", PromptStyle),
+        ):
             if getattr(self, name) not in get_args(allowed):
                 raise ConfigError(f"expected {name} to be one of {get_args(allowed)}, found {getattr(self, name)!r}")
         find_objective(self.objective)
@@ -108,6 +102,7 @@ class EpisodeConfig:
             "tools": list(self.toolset.tool_names),
             "prompt_mode": self.prompt_mode,
             "answer_form": self.answer_form,
+            "prompt_style": self.prompt_style,
             "objective": self.objective,
             "max_calls": self.max_calls,
             "max_response_tokens": self.max_response_tokens,
@@ -129,29 +124,7 @@ class EpisodeConfig:
         return cls(case_set.sigma[case.domain], case_set.tariff, pool_models(case_set.models, pool), **conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """What an action led to.
-
-    Attributes:
-        result: the tool's result, where a tool ran or refused.
-        outcome: how the episode ended, `None` while it goes on.
-        submission: the committed answer as JSON, `None` where there is none.
-        rejection: why the final text was not read as an answer, a named reason.
-    """
-
-    result: ToolResult | None = None
-    outcome: Outcome | None = None
-    submission: Mapping[str, Any] | None = None
-    rejection: str | None = None
-
-    @property
-    def done(self) -> bool:
-        """The episode has ended."""
-        return self.outcome is not None
-
-
-class Episode:
+class Episode(AgentEpisode):
     """One case, from the first prompt to the committed decision.
 
     Args:
@@ -164,93 +137,50 @@ class Episode:
     def __init__(
         self, case: Case, config: EpisodeConfig, pool: ForecasterPool | None = None, ledger_path: Path | None = None
     ) -> None:
+        super().__init__(config)
         self.case = case
         self.config = config
-        self.end = Transition()
-        self._memory = Memory()
-        self._chat: list[str] = []  # each message as JSON: nobody can change it through a prompt
         self._ledger = Ledger(config.tariff, ledger_path)
         self._pool = pool or shared_pool()
-        self._task = task_facts(
+        task = task_facts(
             case, config.tariff, config.sigma, config.models, config.max_calls, find_objective(config.objective)
         )
-        self._system = system_text(self._task, config.answer_form)
-        self._task_text = task_text(self._task)
+        self._task_json = json.dumps(task)  # as text: nobody can change it through a prompt
+        self._texts = PROMPT_TEXTS[config.prompt_style]
+        self._system = self._texts.system(task, config.answer_form)
+        self._task_text = self._texts.task(task)
         self._last_plan: str | None = None
         self._toolbox = self._tools()
 
     @property
-    def memory(self) -> Memory:
-        """A copy of the structured memory."""
-        return self._memory.copy()
+    def subject_id(self) -> str:
+        """The case's id."""
+        return self.case.case_id
+
+    @property
+    def subject_digest(self) -> str:
+        """The case's content hash."""
+        return self.case.digest
 
     @property
     def spent(self) -> int:
         """Credits charged so far."""
         return self._ledger.spent
 
-    @property
-    def done(self) -> bool:
-        """The episode has ended."""
-        return self.end.done
-
     def observe(self) -> Prompt:
         """The prompt of the next response."""
+        task = json.loads(self._task_json)
         messages: list[Mapping[str, Any]] = [{"role": "system", "content": self._system}]
         if self.config.prompt_mode == "chat":
             messages += [{"role": "user", "content": self._task_text}, *map(json.loads, self._chat)]
         else:
-            memory = memory_text(self._memory, self._task, self.spent)
+            memory = self._texts.memory(self._memory, task, self.spent)
             messages.append({"role": "user", "content": f"{self._task_text}\n\n{memory}"})
-        return Prompt(tuple(messages), self._toolbox.schemas, self._task, self.memory)
-
-    def act(self, response: Response, *, truncated: bool = False) -> Transition:
-        """Take a response: run its tool call, or commit its answer.
-
-        Args:
-            response: text, an OpenAI chat message, or one structured call.
-            truncated: the response was cut at the token limit.
-
-        Returns:
-            What happened. What the policy did wrong is part of it and never an exception.
-
-        Raises:
-            ConfigError: the episode has ended.
-            InfrastructureError: a forecaster's package or weights are missing; nothing was charged.
-        """
-        if self.done:
-            raise ConfigError(f"the episode of {self.case.case_id} has ended ({self.end.outcome}): start another")
-        if isinstance(response, ToolCall) and response.call_id is None:
-            response = replace(response, call_id=f"call_{len(self._memory.calls)}")
-        message = sanitised(response)
-        if truncated or (message is not None and self._too_long(message)):
-            return self._finish(Transition(outcome="truncated"))
-        if message is None:
-            fault = CallError("malformed_message", "expected JSON without deep nesting and huge numbers")
-            return self._call((), (fault,), {"role": "assistant", "content": "(an unreadable message)"})
-        if isinstance(response, ToolCall):
-            return self._call((response,), (), message)
-        parsed = parse_response(str(message["content"]) if isinstance(response, str) else message)
-        if len(parsed.calls) + len(parsed.errors) > MOST_CALLS_READ:
-            fault = CallError("malformed_message", f"found more than {MOST_CALLS_READ} calls in one response")
-            return self._call((), (fault,), {"role": "assistant", "content": "(an unreadable message)"})
-        return self._commit(parsed.text) if parsed.is_answer else self._call(parsed.calls, parsed.errors, message)
+        return Prompt(tuple(messages), self._toolbox.schemas, task, self.memory, tools_in_text=self._texts.names_tools)
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue, as JSON."""
-        return {
-            "case_id": self.case.case_id,
-            "case": self.case.digest,
-            "conditions": self.config.describe(),
-            "memory": self._memory.to_json(),
-            "chat": [json.loads(message) for message in self._chat],
-            "charges": self._ledger.to_json(),
-            "end": {
-                "outcome": self.end.outcome,
-                "submission": self.end.submission,
-                "rejection": self.end.rejection,
-            },
-        }
+        return {**super().state(), "charges": self._ledger.to_json()}
 
     @classmethod
     def from_state(
@@ -266,16 +196,10 @@ class Episode:
         Raises:
             DataError: the state is damaged, or belongs to another case or other conditions.
         """
+        episode = cls(case, config, pool)
+        episode._restore(state)
         try:
-            if (state["case_id"], state["case"]) != (case.case_id, case.digest):
-                raise DataError(f"the state belongs to case {state['case_id']} of other content, not to {case.case_id}")
-            if state["conditions"] != config.describe():
-                raise DataError(f"the state was saved under {state['conditions']}, not under {config.describe()}")
-            episode = cls(case, config, pool)
-            episode._memory = Memory.from_json(state["memory"])
-            episode._chat = [json.dumps(message) for message in state["chat"]]
             episode._ledger = Ledger.from_json(config.tariff, state["charges"], ledger_path)
-            episode.end = Transition(**state["end"])
             paid = sum(call.credits for call in episode._memory.calls)
             for plan in episode._memory.plans:
                 CapacityContract.of(case).submission(plan.grid_index)
@@ -283,7 +207,7 @@ class Episode:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"not a saved episode: {error!r}") from error
-        if paid > episode.spent or episode.end.outcome not in (None, *OUTCOMES):
+        if paid > episode.spent:
             raise DataError(f"not a saved episode: its calls cost {paid} credits, its charges say {episode.spent}")
         episode._toolbox = episode._tools()
         return episode
@@ -292,43 +216,33 @@ class Episode:
         """An independent copy at this step, for branching rollouts. Its ledger lives in memory."""
         return Episode.from_state(self.state(), self.case, self.config, self._pool)
 
-    def _call(self, calls: Sequence[ToolCall], errors: Sequence[Any], message: dict[str, Any]) -> Transition:
+    def _call(self, calls: Sequence[ToolCall], errors: Sequence[CallError], message: Mapping[str, Any]) -> Transition:
         if len(self._memory.calls) >= self.config.max_calls:
             return self._finish(Transition(outcome="budget_exhausted", rejection="call_limit_exceeded"))
         spent, self._last_plan = self.spent, None
         if errors:
-            result = _fault(errors[0].kind, errors[0].detail)
+            result = fault_result(errors[0].kind, errors[0].detail)
         elif len(calls) > 1:
-            result = _fault("parallel_calls", f"expected one tool call in a response, found {len(calls)}; none was run")
+            result = fault_result(
+                "parallel_calls", f"expected one tool call in a response, found {len(calls)}; none was run"
+            )
         else:
             result = self._toolbox.call(calls[0].name, calls[0].arguments)
         record = CallRecord(
             result.tool, result.arguments, result.content, result.error, self.spent - spent, self._last_plan
         )
         self._memory.calls.append(record)
-        self._extend_chat(message, calls, errors, result)
-        return Transition(result=result)
+        self._extend_chat(message, calls, errors, (result.content,))
+        return Transition((result,))
 
-    def _extend_chat(
-        self, message: dict[str, Any], calls: Sequence[ToolCall], errors: Sequence[Any], result: ToolResult
-    ) -> None:
-        """Append the response as it was and an answer to each of its calls."""
-        self._chat.append(json.dumps({**message, "role": "assistant"}))
-        ids = [item.call_id for item in (*calls, *errors) if item.call_id is not None] or [None]
-        for call_id in ids:
-            reply: dict[str, Any] = {"role": "tool", "content": json.dumps(result.content)}
-            if call_id is not None:
-                reply["tool_call_id"] = call_id
-            self._chat.append(json.dumps(reply))
-
-    def _commit(self, text: str) -> Transition:
+    def _commit(self, parsed: ParsedResponse) -> Transition:
         contract = CapacityContract.of(self.case)
         submission: Mapping[str, Any] | None
         rejection: str | None
         if self.config.answer_form == "decisions":
-            submission, _, rejection = read_submission(text, contract.block_ids)
+            submission, _, rejection = read_submission(parsed.text, contract.block_ids)
         else:
-            submission, rejection = self._read_plan(text, contract)
+            submission, rejection = self._read_plan(parsed.text, contract)
         if submission is None:
             return self._finish(Transition(outcome="invalid_submission", rejection=rejection))
         plan, fault, _ = contract.read_plan(submission)
@@ -347,28 +261,9 @@ class Episode:
             return None, "off_grid"
         return contract.submission(index), None
 
-    def _finish(self, end: Transition) -> Transition:
-        self.end = end
-        return end
-
     def _tools(self) -> Toolbox:
         return self.config.toolset(self.case, self._ledger, self._pool, self.config.models, self._keep_plan).toolbox()
 
     def _keep_plan(self, plan: Plan) -> str:
         self._last_plan = self._memory.remember_plan(plan)
         return self._last_plan
-
-    def _too_long(self, message: Mapping[str, Any]) -> bool:
-        if message.get("finish_reason") == "length":
-            return True
-        limit = self.config.max_response_tokens
-        calls = message.get("tool_calls")
-        text = str(message.get("content") or "") + (json.dumps(calls) if calls else "")
-        if len(text) > limit * CHARACTERS_PER_TOKEN:
-            return True
-        return self.config.count_tokens is not None and self.config.count_tokens(text) > limit
-
-
-def _fault(kind: str, message: str) -> ToolResult:
-    """The result of a call that could not be read or that broke the rule of one call a response."""
-    return ToolResult("", {}, {"error": kind, "message": message}, kind)

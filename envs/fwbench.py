@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
-from castgym.envs.episode import CHARACTERS_PER_TOKEN, MAX_CALLS, MAX_RESPONSE_TOKENS, Episode, EpisodeConfig
+from castgym.envs.core import CHARACTERS_PER_TOKEN, MAX_RESPONSE_TOKENS
+from castgym.envs.episode import MAX_CALLS, Episode, EpisodeConfig
 from castgym.envs.judge import score_episode
 from castgym.envs.messages import Response
+from castgym.envs.prompt_styles import PromptStyle
 from castgym.envs.prompts import AnswerForm, Prompt, PromptMode
 from castgym.envs.render import render_array, render_text
 from castgym.envs.rewards import decision_reward
@@ -47,6 +49,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         split: cases that `reset` draws from.
         prompt_mode: `memory` rebuilds the prompt from the structured memory, `chat` appends to a conversation.
         answer_form: `decisions` is official; `plan` names a plan in memory and is never ranked with it.
+        prompt_style: `full`, or `compact` for small policies: the same facts in few tokens.
         pool: `full`, or `no_tsfm` without time-series foundation models.
         objective: what the prompt asks to minimise and the reward measures: `combined` (official), `loss_only`,
             `0.25/0.75` or `0.75/0.25`.
@@ -85,6 +88,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         split: Split = "test",
         prompt_mode: PromptMode = "memory",
         answer_form: AnswerForm = "decisions",
+        prompt_style: PromptStyle = "full",
         pool: str = "full",
         objective: str = COMBINED.name,
         max_calls: int = MAX_CALLS,
@@ -106,6 +110,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         self._conditions: dict[str, Any] = {
             "prompt_mode": prompt_mode,
             "answer_form": answer_form,
+            "prompt_style": prompt_style,
             "objective": objective,
             "max_calls": max_calls,
             "max_response_tokens": max_response_tokens,
@@ -160,7 +165,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         if chosen:
             raise ConfigError(f"expected the options 'case_id' or 'state', found {sorted(chosen)}")
         if state is not None:
-            case_id = state["case_id"] if isinstance(state, Mapping) and "case_id" in state else case_id
+            case_id = state["subject_id"] if isinstance(state, Mapping) and "subject_id" in state else case_id
         if case_id is None:
             case_id = self.cases.cases[int(self.np_random.integers(len(self.cases)))].case_id
         case = self.cases.by_id(case_id)
@@ -244,8 +249,8 @@ class FWBenchEnv(gym.Env[str, Response]):
     def _info(self, prompt: Prompt) -> dict[str, Any]:
         info: dict[str, Any] = {
             "case_id": self.episode.case.case_id,
-            "prompt": copy.deepcopy({"messages": list(prompt.messages), "tools": list(prompt.tools)}),
-            "task": copy.deepcopy(dict(prompt.task)),
+            "prompt": {"messages": list(prompt.messages), "tools": copy.deepcopy(list(prompt.tools))},
+            "task": prompt.task,
             "credits": self.episode.spent,
             "calls": len(prompt.memory.calls),
         }

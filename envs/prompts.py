@@ -30,17 +30,25 @@ class Prompt:
         tools: schemas of the tools that may be called now, OpenAI function format.
         task: the facts of the task as JSON, for policies that are programs.
         memory: a copy of the episode's memory, for policies that are programs.
+        tools_in_text: the messages already say which tools there are and how to call them, so that a chat template
+            need not render `tools` again.
     """
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
     task: Mapping[str, Any]
     memory: Memory
+    tools_in_text: bool = False
+
+    @property
+    def template_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The schemas that a chat template has to render: none where the messages describe the tools."""
+        return () if self.tools_in_text else self.tools
 
     @property
     def text(self) -> str:
         """All messages as one text, each under its role, and before them the tools that may be called."""
-        parts = ["[tools]", *(json.dumps(tool["function"]) for tool in self.tools)]
+        parts = ["[tools]", *(json.dumps(tool["function"]) for tool in self.template_tools)]
         for message in self.messages:
             parts += ["", f"[{message['role']}]", _message_text(message)]
         return "\n".join(parts)

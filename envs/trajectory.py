@@ -6,18 +6,15 @@ a replay demands the same prompts, results, ending and score.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from castgym.data.errors import CastgymError, DataError
-from castgym.data.schema import Case
-from castgym.envs.episode import Episode, EpisodeConfig, Transition
+from castgym.envs.core import AgentEpisode, Transition
 from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
-from castgym.envs.scoring import Score
 from castgym.tools.calls import ToolCall
-from castgym.tools.forecasters.pool import ForecasterPool
 
-FORMAT = 1
+FORMAT = 2
 """Version of the schema."""
 
 
@@ -32,14 +29,22 @@ class Step:
     Attributes:
         messages: chat messages of the prompt.
         response: the response as JSON: text, a chat message, or `{"name", "arguments"}` of a structured call.
-        result: content that a tool returned; `None` on the last step.
-        error: kind of the fault of the call.
+        results: contents that the tools returned, in the order of the calls; none on the last step.
+        errors: kind of the fault of each call, `None` where it succeeded.
     """
 
     messages: tuple[Mapping[str, Any], ...]
     response: Any
-    result: Mapping[str, Any] | None
-    error: str | None
+    results: tuple[Mapping[str, Any], ...] = ()
+    errors: tuple[str | None, ...] = ()
+
+
+class HasJson(Protocol):
+    """A score of any kind of episode."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        ...
 
 
 @dataclass(slots=True)
@@ -47,13 +52,14 @@ class Trajectory:
     """One episode from its first prompt to its score.
 
     Attributes:
-        case_id: the case.
+        case_id: the case, or the window.
         repeat: number of the repetition.
         conditions: models, prompt mode, answer form and limits of the episode.
         steps: in order.
         end: outcome, submission and rejection.
         credits: credits charged.
         score: the score as JSON, `None` while it is unknown.
+        meta: who played and how (agent, seed, seconds, tokens), JSON; nothing in it is needed to play again.
     """
 
     case_id: str
@@ -63,23 +69,22 @@ class Trajectory:
     end: Mapping[str, Any] = field(default_factory=dict)
     credits: int = 0
     score: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, episode: Episode, repeat: int = 0) -> "Trajectory":
+    def begin(cls, episode: AgentEpisode, repeat: int = 0) -> "Trajectory":
         """An empty trajectory of an episode."""
-        return cls(episode.case.case_id, repeat, episode.config.describe())
+        return cls(episode.subject_id, repeat, episode.conditions.describe())
 
     def add(self, prompt: Prompt, response: Response, transition: Transition) -> None:
         """Append a step."""
-        result = transition.result
-        content = dict(result.content) if result is not None else None
-        self.steps.append(
-            Step(prompt.messages, _to_json(response), content, result.error if result is not None else None)
-        )
+        results = tuple(dict(result.content) for result in transition.results)
+        errors = tuple(result.error for result in transition.results)
+        self.steps.append(Step(prompt.messages, _to_json(response), results, errors))
 
-    def finish(self, episode: Episode, score: Score | None) -> None:
+    def finish(self, episode: AgentEpisode, score: HasJson | None) -> None:
         """Note how the episode ended and what it scored."""
-        self.end = asdict(episode.end) | {"result": None}
+        self.end = episode.end.ending()
         self.credits = episode.spent
         self.score = score.to_json() if score is not None else None
 
@@ -98,30 +103,28 @@ class Trajectory:
         if fields.pop("format", None) != FORMAT:
             raise DataError(f"expected a trajectory of format {FORMAT}, found {value.get('format')!r}")
         try:
-            steps = [Step(**{**step, "messages": tuple(step["messages"])}) for step in fields.pop("steps")]
+            steps = [
+                Step(**{**step, **{name: tuple(step[name]) for name in ("messages", "results", "errors")}})
+                for step in fields.pop("steps")
+            ]
             return cls(**fields, steps=steps)
         except (KeyError, TypeError) as error:
             raise DataError(f"not a saved trajectory: {error!r}") from error
 
 
-def replay(trajectory: Trajectory, case: Case, config: EpisodeConfig, pool: ForecasterPool | None = None) -> Episode:
-    """Play a trajectory's responses again on its case.
+def replay(trajectory: Trajectory, episode: AgentEpisode) -> None:
+    """Play a trajectory's responses again, to the end.
 
     Args:
         trajectory: what was saved.
-        case: its case.
-        config: its conditions.
-        pool: forecasters.
-
-    Returns:
-        The ended episode.
+        episode: a new episode of the same subject and conditions.
 
     Raises:
         ReplayMismatchError: a prompt, result, ending or spending differs; the message says at which step.
     """
     where = f"{trajectory.case_id}, repeat {trajectory.repeat}"
-    _demand(where, "the conditions", trajectory.conditions, config.describe())
-    episode = Episode(case, config, pool)
+    _demand(where, "the subjects", trajectory.case_id, episode.subject_id)
+    _demand(where, "the conditions", trajectory.conditions, episode.conditions.describe())
     for number, step in enumerate(trajectory.steps, start=1):
         if episode.done:
             raise ReplayMismatchError(f"{where}: the episode ended before step {number}")
@@ -129,11 +132,10 @@ def replay(trajectory: Trajectory, case: Case, config: EpisodeConfig, pool: Fore
         prompt, response = episode.observe(), _from_json(step.response)
         truncated = number == len(trajectory.steps) and trajectory.end.get("outcome") == "truncated"
         again.add(prompt, response, episode.act(response, truncated=truncated))
-        for name in ("messages", "result", "error"):
+        for name in ("messages", "results", "errors"):
             _demand(f"{where}, step {number}", f"the {name}", getattr(step, name), getattr(again.steps[0], name))
-    _demand(where, "the ending", trajectory.end, asdict(episode.end) | {"result": None})
+    _demand(where, "the ending", trajectory.end, episode.end.ending())
     _demand(where, "the credits", trajectory.credits, episode.spent)
-    return episode
 
 
 def _demand(where: str, what: str, saved: Any, found: Any) -> None:

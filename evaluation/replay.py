@@ -5,7 +5,7 @@ from pathlib import Path
 
 from castgym.data.errors import ConfigError, DataError
 from castgym.envs.casesets import LoadedCases
-from castgym.envs.episode import EpisodeConfig
+from castgym.envs.episode import Episode, EpisodeConfig
 from castgym.envs.judge import score_episode
 from castgym.envs.trajectory import ReplayMismatchError, Trajectory, replay
 from castgym.evaluation.runs import Run
@@ -49,7 +49,9 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
             answer_form=run.config.answer_form,
             objective=run.config.objective,
         )
-        score = score_episode(replay(saved, case, config, pool), loaded.case_set, loaded.targets)
+        episode = Episode(case, config, pool)
+        replay(saved, episode)
+        score = score_episode(episode, loaded.case_set, loaded.targets)
         row = rows.get((saved.case_id, saved.repeat))
         if row is None:
             continue  # the crash came between the episode and its row: the row's own episode follows

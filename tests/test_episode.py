@@ -264,6 +264,16 @@ class TestPrompts:
         episode = self.play("memory")
         text = episode.observe().text
         episode.observe().memory.plans.clear()
+        episode.observe().task["contract"]["capacity_grid"][0] = -1.0
+        assert episode.observe().text == text
+        assert episode.observe().task["contract"]["capacity_grid"][0] > 0
+
+    def test_what_was_called_stays_as_it_was_called(self) -> None:
+        episode = make_episode()
+        arguments = {"series_id": SERIES, "limit": 2}
+        episode.act(ToolCall("history", arguments))
+        text = episode.observe().text
+        arguments["limit"] = 336
         assert episode.observe().text == text
 
 
@@ -347,7 +357,7 @@ class TestState:
 
     def test_foreign_states_are_refused(self) -> None:
         episode = make_episode()
-        with pytest.raises(DataError, match="belongs to case"):
+        with pytest.raises(DataError, match="belongs to TEST00"):
             Episode.from_state(episode.state(), make_case(1), episode.config)
         with pytest.raises(DataError, match="of other content"):
             Episode.from_state(episode.state(), make_case(scale=1.0), episode.config)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import ScriptedForecaster, make_case, make_episode, make_loaded, scripted_pool
+from factories import ScriptedForecaster, make_episode, make_loaded, scripted_pool
 
 from castgym.agents.fixed import ClassicalPolicy
 from castgym.data.errors import DataError
@@ -44,7 +44,8 @@ def play(mode: str, script: list[Response], episode: Episode | None = None) -> T
 @pytest.mark.parametrize("mode", ["memory", "chat"])
 def test_a_trajectory_survives_json_and_plays_again(mode: str) -> None:
     saved = Trajectory.from_json(json.loads(json.dumps(play(mode, SCRIPT).to_json())))
-    episode = replay(saved, make_case(), make_episode(prompt_mode=mode).config, scripted_pool(ScriptedForecaster()))
+    episode = make_episode(prompt_mode=mode)
+    replay(saved, episode)
     assert episode.end.outcome == "invalid_submission"
     assert episode.spent == saved.credits == 8452
 
@@ -52,9 +53,9 @@ def test_a_trajectory_survives_json_and_plays_again(mode: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda value: value["steps"][3].update(result={"values": []}),
+        lambda value: value["steps"][3].update(results=[{"values": []}]),
         lambda value: value["steps"][1]["messages"][1].update(content="another prompt"),
-        lambda value: value["steps"][2].update(error="unaffordable"),
+        lambda value: value["steps"][2].update(errors=["unaffordable"]),
         lambda value: value["steps"].pop(2),
         lambda value: value["end"].update(outcome="completed"),
         lambda value: value.update(credits=0),
@@ -65,7 +66,7 @@ def test_a_changed_trajectory_is_found_out(change: Callable[[Any], Any]) -> None
     value = json.loads(json.dumps(play("memory", SCRIPT).to_json()))
     change(value)
     with pytest.raises(ReplayMismatchError, match="TEST00"):
-        replay(Trajectory.from_json(value), make_case(), make_episode().config, scripted_pool(ScriptedForecaster()))
+        replay(Trajectory.from_json(value), make_episode())
 
 
 def test_other_formats_are_refused() -> None:
@@ -90,12 +91,12 @@ def test_every_way_to_end_plays_again() -> None:
     over = make_episode(max_calls=1)
     exhausted = play("memory", [ToolCall("catalog", {})] * 2, over)
     assert exhausted.end["outcome"] == "budget_exhausted"
-    replay(exhausted, make_case(), over.config, scripted_pool(ScriptedForecaster()))
+    replay(exhausted, make_episode(max_calls=1))
     cut = make_episode()
     truncated = Trajectory.begin(cut)
     truncated.add(cut.observe(), "half an", cut.act("half an", truncated=True))
     truncated.finish(cut, None)
-    replay(truncated, make_case(), cut.config, scripted_pool(ScriptedForecaster()))
+    replay(truncated, make_episode())
 
 
 class TestFork:
