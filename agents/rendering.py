@@ -50,10 +50,10 @@ def token_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def response_text(response: Response) -> str:
-    """A response as a model writes it: its text, then each call in Hermes/Qwen markup.
+    r"""A response as a model writes it: its text, then each call in Hermes/Qwen markup.
 
     >>> response_text(ToolCall("catalog", {}))
-    '<tool_call>\\n{"name": "catalog", "arguments": {}}\\n</tool_call>'
+    '<tool_call>\n{"name": "catalog", "arguments": {}}\n</tool_call>'
     """
     if isinstance(response, str):
         return response
