@@ -26,7 +26,7 @@ from castgym.evaluation.aggregate import (
     rows_frame,
     unit_means,
 )
-from castgym.evaluation.runs import Run, RunConfig, case_ids_digest
+from castgym.evaluation.runs import Run, RunConfig
 
 RESAMPLES = 10_000
 SEED = 1701
@@ -130,7 +130,7 @@ def run_frame(run: Run) -> pd.DataFrame:
         ConfigError: episodes are missing.
         DataError: rows contradict themselves.
     """
-    _require_complete(run)
+    run.require_complete()
     frame = rows_frame(run.rows)
     check_scores(frame, run.config.sigma, run.config.budget)
     return frame
@@ -141,27 +141,6 @@ def rescored(frame: pd.DataFrame, budget: int, objective: Objective) -> pd.DataF
     if objective == COMBINED:
         return frame
     return frame.assign(S=objective.loss_weight * frame["R"] + objective.cost_weight * frame["credits"] / budget)
-
-
-def _require_complete(run: Run) -> None:
-    total = run.config.n_cases * run.config.repeats
-    if run.missing > 0:
-        raise ConfigError(
-            f"{run.config.policy} ({run.path}): {run.missing} of {total} episodes are missing: resume it with the "
-            f"command that started it (`castgym evaluate -p {run.config.policy} ... --out {run.path.parent}`)"
-        )
-    cases, repeats = {row.case_id for row in run.rows}, {row.repeat for row in run.rows}
-    if (len(run.rows), len(cases), len(repeats)) != (total, run.config.n_cases, run.config.repeats):
-        raise ConfigError(
-            f"{run.config.policy} ({run.path}): expected {total} rows of {run.config.n_cases} cases and "
-            f"{run.config.repeats} repeats, found {len(run.rows)} rows of {len(cases)} cases and {len(repeats)} "
-            "repeats; the folder was changed, run it again"
-        )
-    if case_ids_digest(cases) != run.config.case_ids:
-        raise ConfigError(
-            f"{run.config.policy} ({run.path}): its rows are of other cases than its configuration names; the folder "
-            "was changed, run it again"
-        )
 
 
 def own_intervals(

@@ -1,51 +1,25 @@
-"""Runs on disk: a folder with its configuration and one fsynced row a case and repeat.
+"""Runs of the decision benchmark: what determines their rows."""
 
-    config.json     what was run; its hash keys the folder, so a run never resumes into another configuration
-    rows.jsonl      result rows, appended and synced one by one
-    episodes.jsonl  prompts, responses and tool results (where the run keeps them)
-
-A run that was killed, at whatever moment, continues with the cases that have no row.
-"""
-
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from castgym.data.errors import ConfigError, DataError
-from castgym.data.files import (
-    append_lines,
-    canonical_json,
-    cut_unfinished_line,
-    read_json,
-    sha256_hex,
-    write_json_atomic,
-)
 from castgym.evaluation.rows import ResultRow
+from castgym.evaluation.run_folder import FolderConfig, RunFolder, RunWriter, case_ids_digest, open_folder
 
-FORMAT = 1
-"""Version of the folder's layout."""
+__all__ = ["Run", "RunConfig", "case_ids_digest", "open_run"]
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(FolderConfig):
     """Everything that determines a run's rows.
 
     Attributes:
-        policy: the policy's name, unique in a report.
-        hindsight: the policy knows the truth: a reference, never ranked among agents.
         case_set: name of the case set.
-        case_source: where it was loaded from: `embedded` or a folder.
-        fingerprint: the whole case set's fingerprint.
         tariff: hash of the tariff.
         selection: how cases were chosen from the set.
-        case_ids: content hash of the chosen ids (`case_ids_digest`).
-        n_cases: number of chosen cases.
         whole_index: the chosen cases are the set's whole test split, so the run can be ranked.
         cohort_weights: weights of the aggregate.
         sigma: scale of the excess loss by domain.
@@ -53,22 +27,13 @@ class RunConfig:
         pool: `full` or `no_tsfm`.
         answer_form: `decisions`, or `plan` (never ranked with it).
         prompt_mode: `memory` or `chat`.
-        repeats: episodes a case.
-        seed: base seed.
-        version: castgym's version.
-        options: further settings of the policy.
+        prompt_style: `full` or `compact`.
         objective: what the prompts ask to minimise; S in the rows is always the official one.
     """
 
-    policy: str
-    hindsight: bool
     case_set: str
-    case_source: str
-    fingerprint: str
     tariff: str
     selection: Mapping[str, Any]
-    case_ids: str
-    n_cases: int
     whole_index: bool
     cohort_weights: Mapping[str, float]
     sigma: Mapping[str, float]
@@ -76,188 +41,22 @@ class RunConfig:
     pool: str
     answer_form: str
     prompt_mode: str
-    repeats: int
-    seed: int
-    version: str
-    options: Mapping[str, Any]
+    prompt_style: str = "full"
     objective: str = "combined"
 
-    @cached_property
-    def digest(self) -> str:
-        """Hash of the configuration; where the cases were loaded from does not enter."""
-        content = asdict(self)
-        del content["case_source"]
-        return sha256_hex(canonical_json(content).encode())
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON object with the digest."""
-        return {"format": FORMAT, "digest": self.digest, **asdict(self)}
-
     @classmethod
-    def from_json(cls, value: Any) -> "RunConfig":
-        """Read `to_json`.
-
-        Raises:
-            DataError: not a configuration of this format, or changed by hand.
-        """
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
-            found = value.get("format") if isinstance(value, dict) else type(value).__name__
-            raise DataError(f"expected a run configuration of format {FORMAT}, found {found!r}; run it again")
-        names = {field.name for field in fields(cls)}
-        expected = names | {"format", "digest"}
-        if set(value) != expected:
-            raise DataError(f"the run configuration has other fields than expected: {sorted(set(value) ^ expected)}")
-        config = cls(**{name: value[name] for name in names})
-        if config.digest != value["digest"]:
-            raise DataError("the run configuration was changed after it was written; run it again")
-        return config
+    def kind(cls) -> str:
+        """The decision benchmark."""
+        return "decisions"
 
 
-def case_ids_digest(case_ids: Iterable[str]) -> str:
-    """Hash of a set of case ids, whatever their order."""
-    return sha256_hex(canonical_json(sorted(case_ids)).encode())
-
-
-class Run:
-    """A run folder that was read.
-
-    Attributes:
-        path: the folder.
-        config: its configuration.
-        rows: its rows, the latest of each case and repeat.
-    """
+class Run(RunFolder[RunConfig, ResultRow]):
+    """A run of the decision benchmark that was read."""
 
     def __init__(self, path: Path) -> None:
-        if not (path / "config.json").is_file():
-            raise DataError(f"{path} is no run: expected a folder with config.json and rows.jsonl")
-        self.path = path
-        self.config = RunConfig.from_json(read_json(path / "config.json"))
-        self.rows = tuple(_read_rows(path / "rows.jsonl").values())
-
-    @property
-    def missing(self) -> int:
-        """Episodes without a row."""
-        return self.config.n_cases * self.config.repeats - len(self.rows)
-
-    @property
-    def complete(self) -> bool:
-        """Every episode has a row."""
-        return self.missing == 0
+        super().__init__(path, RunConfig, ResultRow)
 
 
-class RunWriter:
-    """Appends rows to a run folder that this process holds. Made by `open_run`."""
-
-    def __init__(self, path: Path, config: RunConfig) -> None:
-        self.path = path
-        self.config = config
-        for name in ("rows.jsonl", "episodes.jsonl"):
-            cut_unfinished_line(path / name)
-        rows = _read_rows(path / "rows.jsonl")
-        _cut_orphans(path / "episodes.jsonl", set(rows))
-        self._done = {key for key, row in rows.items() if row.scored}
-
-    def pending(self, case_ids: Iterable[str]) -> list[tuple[str, int]]:
-        """Episodes (case id, repeat) that have no row yet or failed by the infrastructure's fault."""
-        return [
-            (case_id, repeat)
-            for repeat in range(self.config.repeats)
-            for case_id in case_ids
-            if (case_id, repeat) not in self._done
-        ]
-
-    def append(self, rows: Sequence[ResultRow], episodes: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write rows durably; episodes first, so that a row never stands without its episode."""
-        if episodes:
-            append_lines(self.path / "episodes.jsonl", [json.dumps(episode) for episode in episodes])
-        append_lines(self.path / "rows.jsonl", [json.dumps(row.to_json(), allow_nan=False) for row in rows])
-        self._done.update((row.case_id, row.repeat) for row in rows if row.scored)
-
-
-@contextmanager
-def open_run(path: Path, config: RunConfig) -> Iterator[RunWriter]:
-    """Create a run folder, or continue the run of the same configuration.
-
-    Args:
-        path: the folder.
-        config: what is to be run.
-
-    Yields:
-        The writer; no other process can hold the folder meanwhile.
-
-    Raises:
-        ConfigError: the folder holds a run of another configuration, or another process writes to it.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise ConfigError(f"another process writes to {path}; wait for it or choose another folder") from error
-    try:
-        if (path / "config.json").exists():
-            found = RunConfig.from_json(read_json(path / "config.json"))
-            if found.digest != config.digest:
-                raise ConfigError(f"{path} holds a run of another configuration: {_difference(found, config)}")
-        elif (path / "rows.jsonl").exists():
-            raise ConfigError(f"{path} holds rows without a config.json; choose another folder")
-        else:
-            write_json_atomic(path / "config.json", config.to_json())
-        yield RunWriter(path, config)
-    finally:
-        lock.release()
-
-
-def _cut_orphans(path: Path, known: set[tuple[str, int]]) -> None:
-    """Cut episodes off the end that have no row: a crash came between the two, and they will be played again."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    end = len(content)
-    while end > 0:
-        start = content.rfind(b"\n", 0, end - 1) + 1
-        try:
-            episode = json.loads(content[start:end])
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: the last line is no episode ({error}); remove it or the run") from error
-        if (episode.get("case_id"), episode.get("repeat")) in known:
-            break
-        end = start
-    if end < len(content):
-        with path.open("r+b") as stream:
-            stream.truncate(end)
-
-
-def _difference(found: RunConfig, wanted: RunConfig) -> str:
-    old, new = _flat(asdict(found)), _flat(asdict(wanted))
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name != "case_source"]
-    parts = [f"{name} is {_shown(old.get(name))} there and {_shown(new.get(name))} here" for name in names]
-    return "; ".join(parts) + "; choose another folder with --out"
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as `outer.inner`, so that a difference names the setting and not the whole group."""
-    flat: dict[str, Any] = {}
-    for name, item in value.items():
-        flat |= _flat(item, f"{prefix}{name}.") if isinstance(item, Mapping) else {f"{prefix}{name}": item}
-    return flat
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _read_rows(path: Path) -> dict[tuple[str, int], ResultRow]:
-    """Rows by (case id, repeat), later ones replacing earlier ones; a last line without its end does not count."""
-    if not path.exists():
-        return {}
-    content = path.read_bytes()
-    rows: dict[tuple[str, int], ResultRow] = {}
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
-        try:
-            row = ResultRow.from_json(json.loads(line))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: {error}") from error
-        rows[row.case_id, row.repeat] = row
-    return rows
+def open_run(path: Path, config: RunConfig) -> AbstractContextManager[RunWriter[RunConfig, ResultRow]]:
+    """Create a run folder, or continue the run of the same configuration; see `open_folder`."""
+    return open_folder(path, config, ResultRow)

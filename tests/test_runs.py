@@ -200,7 +200,8 @@ def test_a_configuration_changed_by_hand_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda value: {**value, "format": 2}, "format 1, found 2"),
+        (lambda value: {**value, "format": 99}, "format 2, found 99"),
+        (lambda value: {**value, "kind": "forecasts"}, "a run of decisions, found one of 'forecasts'"),
         (lambda value: {**value, "extra": 1}, "other fields than expected: .*'extra'"),
         (lambda value: [value], "found 'list'"),
     ],
