@@ -21,6 +21,7 @@ Script = Callable[[Mapping[str, Any]], Sequence[Any]]
 _GROUP = 4
 _THREADS = 4
 _SEEDS = (0, 1, 2)
+_SUBJECT_KEYS = ("case_id", "window_id")
 
 
 class EnvCheckError(CastgymError):
@@ -45,8 +46,8 @@ def check_agent_env(
         make: makes another environment like it; by default `gym.make(env.spec)`.
         perturbed: makes one whose future (everything after the last visible observation, targets included) is
             another one. Prompts, infos and results up to the end of an episode must be the same.
-        script: the responses to play, given the first `info`; by default a call of every tool that
-            `info["prompt"]["tools"]` lists, with good and with bad arguments.
+        script: the responses to play, given the first `info`; by default a call of every tool that `info["tools"]`
+            or else `info["prompt"]["tools"]` lists, with good and with bad arguments.
 
     Raises:
         EnvCheckError: a promise is broken.
@@ -80,8 +81,8 @@ def check_determinism(env: gym.Env[Any, Any], make: MakeEnv, script: Script) -> 
 def check_group_contract(env: gym.Env[Any, Any], make: MakeEnv) -> None:
     """Episodes of a group share their first prompt, whatever was played before."""
     for seed in _SEEDS:
-        case_id = env.reset(seed=seed)[1].get("case_id")
-        options = {"case_id": case_id} if case_id is not None else None
+        info = env.reset(seed=seed)[1]
+        options = {key: info[key] for key in _SUBJECT_KEYS if key in info} or None
         prompts = {
             _text(member.reset(seed=seed, options=options)[0]) for member in [env, *(make() for _ in range(_GROUP))]
         }
@@ -179,8 +180,12 @@ def transcript(env: gym.Env[Any, Any], seed: int, script: Script) -> list[str]:
 
 
 def default_script(info: Mapping[str, Any]) -> list[str]:
-    """A call of every listed tool with arguments that fit its schema, and one with none; then no answer."""
-    tools = info.get("prompt", {}).get("tools", ())
+    """A call of every tool with arguments that fit its schema, and two with others; then no answer.
+
+    Where the task takes several calls in one response, one response makes all of them; a second one does so again,
+    for what the stage did not permit at first.
+    """
+    tools = info.get("tools") or info.get("prompt", {}).get("tools", ())
     task = info.get("task", {})
     actions = []
     for tool in tools:
@@ -188,6 +193,8 @@ def default_script(info: Mapping[str, Any]) -> list[str]:
         properties = function["parameters"].get("properties", {})
         arguments = {name: _value(name, schema, task) for name, schema in properties.items()}
         actions.append(json.dumps({"name": function["name"], "arguments": arguments}))
+    if task.get("parallel_calls"):
+        actions = ["".join(f"<tool_call>{action}</tool_call>" for action in actions)] * 2
     broken = [json.dumps({"name": tool["function"]["name"], "arguments": {"nonsense": 1}}) for tool in tools[:2]]
     return [*actions, *broken]
 

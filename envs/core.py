@@ -124,8 +124,8 @@ class AgentEpisode(ABC):
         """Run or refuse the calls of a response."""
 
     @abstractmethod
-    def _commit(self, parsed: ParsedResponse) -> Transition:
-        """Read a response without calls as the final answer."""
+    def _commit(self, parsed: ParsedResponse, message: Mapping[str, Any]) -> Transition:
+        """Read a response without calls as the final answer; `message` is the response as it was."""
 
     @property
     def conditions(self) -> Conditions:
@@ -220,7 +220,9 @@ class AgentEpisode(ABC):
         parsed = parse_response(str(message["content"]) if isinstance(response, str) else message)
         if len(parsed.calls) + len(parsed.errors) > MOST_CALLS_READ:
             return self._unreadable(f"found more than {MOST_CALLS_READ} calls in one response")
-        return self._commit(parsed) if parsed.is_answer else self._call(parsed.calls, parsed.errors, message)
+        if parsed.is_answer:
+            return self._commit(parsed, message)
+        return self._call(parsed.calls, parsed.errors, message)
 
     def _unreadable(self, detail: str) -> Transition:
         message = {"role": "assistant", "content": "(an unreadable message)"}

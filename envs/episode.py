@@ -229,13 +229,20 @@ class Episode(AgentEpisode):
         else:
             result = self._toolbox.call(calls[0].name, calls[0].arguments)
         record = CallRecord(
-            result.tool, result.arguments, result.content, result.error, self.spent - spent, self._last_plan
+            result.tool,
+            result.arguments,
+            result.content,
+            result.error,
+            self.spent - spent,
+            self._last_plan,
+            self._turns + 1,
         )
         self._memory.calls.append(record)
         self._extend_chat(message, calls, errors, (result.content,))
         return Transition((result,))
 
-    def _commit(self, parsed: ParsedResponse) -> Transition:
+    def _commit(self, parsed: ParsedResponse, message: Mapping[str, Any]) -> Transition:
+        del message
         contract = CapacityContract.of(self.case)
         submission: Mapping[str, Any] | None
         rejection: str | None

@@ -80,7 +80,7 @@ def read_forecast(message: object, expected_timestamps: Sequence[str]) -> Foreca
     if not isinstance(message, str | Mapping):
         return ForecastAnswer(None, rejection="nontext_response")
     response = parse_response(message)
-    body, fault = _inside(response.text)
+    body, fault = answer_body(response.text)
     if body is None:
         values = () if fault == "ambiguous_answer" else None
         return ForecastAnswer(values, thinking=response.thinking, rejection=fault)
@@ -110,8 +110,20 @@ def _positions(timestamps: Sequence[str]) -> dict[str, int]:
     return positions
 
 
-def _inside(text: str) -> tuple[str | None, ForecastRejection | None]:
-    """What stands between the only pair of tags, or why there is no such text."""
+def has_answer_tag(text: str) -> bool:
+    """Whether a text, its thinking removed, means to answer: it holds one of the tags, paired or not."""
+    return _TAG.search(text) is not None
+
+
+def answer_body(text: str) -> tuple[str | None, ForecastRejection | None]:
+    """What stands between the only pair of tags, or why there is no such text.
+
+    Args:
+        text: visible text of a response, its thinking removed.
+
+    Returns:
+        The text between the tags and no fault, or no text and `no_answer`, `unclosed_answer` or `ambiguous_answer`.
+    """
     tags = list(_TAG.finditer(text))
     opening = next((tag for tag in tags if tag[0] == "<answer>"), None)
     if opening is None:

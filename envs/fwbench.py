@@ -5,13 +5,11 @@ any form that `castgym.tools.calls` reads, or the final answer. `info["prompt"]`
 messages and tool schemas.
 """
 
-import copy
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,14 +19,12 @@ from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.core import CHARACTERS_PER_TOKEN, MAX_RESPONSE_TOKENS
 from castgym.envs.episode import MAX_CALLS, Episode, EpisodeConfig
 from castgym.envs.judge import score_episode
-from castgym.envs.messages import Response
 from castgym.envs.prompt_styles import PromptStyle
 from castgym.envs.prompts import AnswerForm, Prompt, PromptMode
 from castgym.envs.render import render_array, render_text
 from castgym.envs.rewards import decision_reward
 from castgym.envs.scoring import COMBINED, Score, find_objective
-from castgym.envs.spaces import Utf8Text
-from castgym.tools.calls import ToolCall
+from castgym.envs.text_env import TextEnv, check_render_mode
 from castgym.tools.forecasters.pool import ForecasterPool, shared_pool
 from castgym.tools.fwbench import FWBenchTools
 from castgym.tools.ledger import Ledger
@@ -37,7 +33,7 @@ RESULT_CHARACTERS = 50_000
 """Longest result of a tool: a full history has about 15,000."""
 
 
-class FWBenchEnv(gym.Env[str, Response]):
+class FWBenchEnv(TextEnv):
     """One episode is one case: look, buy or take free plans, then commit eight capacities.
 
     The reward is 0 until the end and then `reward(score)`, by default -S. `terminated`: an answer was committed, valid
@@ -76,10 +72,7 @@ class FWBenchEnv(gym.Env[str, Response]):
     ('completed', True)
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012  # Gymnasium declares it so
-        "render_modes": ["ansi", "rgb_array"],
-        "render_fps": 1,
-    }
+    subject_key = "case_id"
 
     def __init__(
         self,
@@ -100,8 +93,7 @@ class FWBenchEnv(gym.Env[str, Response]):
         ledger_folder: str | Path | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ConfigError(f"expected render_mode in {self.metadata['render_modes']}, found {render_mode!r}")
+        check_render_mode(render_mode)
         if split not in get_args(Split):
             raise ConfigError(f"expected split in {get_args(Split)}, found {split!r}")
         loaded = cases if isinstance(cases, LoadedCases) else load_cases(cases)
@@ -125,13 +117,10 @@ class FWBenchEnv(gym.Env[str, Response]):
         self._reward = reward
         self._forecasters = forecasters
         self._ledger_folder = Path(ledger_folder) if ledger_folder is not None else None
-        self.render_mode = render_mode
         longest_response = max_response_tokens * CHARACTERS_PER_TOKEN
         longest_chat = (max_calls + 1) * (longest_response + RESULT_CHARACTERS)
         longest_memory = (max_calls + 2) * RESULT_CHARACTERS
-        self.observation_space = Utf8Text(longest_memory if prompt_mode == "memory" else longest_chat)
-        self.action_space = Utf8Text(longest_response)
-        self._episode: Episode | None = None
+        super().__init__(longest_memory if prompt_mode == "memory" else longest_chat, longest_response, render_mode)
         self._score: Score | None = None
         self._journal = ""
 
@@ -142,81 +131,28 @@ class FWBenchEnv(gym.Env[str, Response]):
         Raises:
             ConfigError: `reset` was not called.
         """
-        if self._episode is None:
-            raise ConfigError("no episode is running: call reset() first")
-        return self._episode
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin an episode.
-
-        Args:
-            seed: seeds the draw of the case; episodes with equal seed and options begin with equal prompts.
-            options: `{"case_id": ...}` chooses the case; `{"state": ...}` continues a saved episode (`env.state()`).
-
-        Returns:
-            The first prompt and `info`.
-
-        Raises:
-            ConfigError: an option or case is unknown.
-        """
-        super().reset(seed=seed)
-        chosen = dict(options or {})
-        state, case_id = chosen.pop("state", None), chosen.pop("case_id", None)
-        if chosen:
-            raise ConfigError(f"expected the options 'case_id' or 'state', found {sorted(chosen)}")
-        if state is not None:
-            case_id = state["subject_id"] if isinstance(state, Mapping) and "subject_id" in state else case_id
-        if case_id is None:
-            case_id = self.cases.cases[int(self.np_random.integers(len(self.cases)))].case_id
-        case = self.cases.by_id(case_id)
-        config = EpisodeConfig.of(self.cases, case, self._model_pool, **self._conditions)
-        # A name of its own for every episode: environments side by side never write to one journal.
-        self._journal = f"{case_id}-{uuid.uuid4().hex}.jsonl"
-        path = self._ledger_folder / self._journal if self._ledger_folder is not None else None
-        if state is None:
-            self._episode = Episode(case, config, self._forecasters, path)
-        else:
-            self._episode = Episode.from_state(self._with_journal(state, config), case, config, self._forecasters, path)
-        self._score = self._judge() if self._episode.done else None
-        prompt = self._episode.observe()
-        return prompt.text, self._info(prompt)
-
-    def step(self, action: Response) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take a response of the policy.
-
-        Args:
-            action: text, an OpenAI chat message, or a `ToolCall`.
-
-        Returns:
-            Prompt, reward, terminated, truncated, info.
-
-        Raises:
-            ConfigError: no episode is running, or it has ended.
-            TypeError: the action is something else.
-        """
-        if not isinstance(action, str | Mapping | ToolCall):
-            raise TypeError(f"expected a response as str, chat message or ToolCall, found {type(action).__name__}")
-        if isinstance(action, Mapping) and not {"content", "tool_calls"} & set(action):
-            raise TypeError(
-                f"expected a chat message with content or tool_calls, found the keys {sorted(map(str, action))}"
-            )
-        episode = self.episode
-        transition = episode.act(action)
-        reward = 0.0
-        if transition.done:
-            self._score = self._judge()
-            reward = self._reward(self._score)
-        prompt = episode.observe()
-        info = self._info(prompt)
-        if transition.result is not None:
-            info["result"] = copy.deepcopy(dict(transition.result.content))
-            info["error"] = transition.result.error
-        terminated = transition.outcome in ("completed", "invalid_submission")
-        return prompt.text, reward, terminated, transition.done and not terminated, info
+        episode = self._running()
+        assert isinstance(episode, Episode)
+        return episode
 
     def state(self) -> dict[str, Any]:
         """The running episode as JSON, for `reset(options={"state": ...})` here or in another process."""
         return {**self.episode.state(), "journal": self._journal}
+
+    @property
+    def _subject_ids(self) -> Sequence[str]:
+        return [case.case_id for case in self.cases.cases]
+
+    def _begin(self, subject_id: str, state: Mapping[str, Any] | None) -> Episode:
+        case = self.cases.by_id(subject_id)
+        config = EpisodeConfig.of(self.cases, case, self._model_pool, **self._conditions)
+        self._score = None
+        # A name of its own for every episode: environments side by side never write to one journal.
+        self._journal = f"{subject_id}-{uuid.uuid4().hex}.jsonl"
+        path = self._ledger_folder / self._journal if self._ledger_folder is not None else None
+        if state is None:
+            return Episode(case, config, self._forecasters, path)
+        return Episode.from_state(self._with_journal(state, config), case, config, self._forecasters, path)
 
     def _with_journal(self, state: Mapping[str, Any], config: EpisodeConfig) -> dict[str, Any]:
         """The state with all charges of its journal: one that a crash left behind the state keeps its credits."""
@@ -232,29 +168,16 @@ class FWBenchEnv(gym.Env[str, Response]):
             raise DataError(f"the journal {path} tells of other charges than the state: they do not belong together")
         return {**found, "charges": charges}
 
-    def render(self) -> str | NDArray[np.uint8] | None:
-        """The episode as text or as a plot; truth and oracle appear only after its end."""
-        if self.render_mode is None:
-            gym.logger.warn("render() needs render_mode='ansi' or 'rgb_array' in gym.make")
-            return None
+    def _judge(self) -> tuple[float, Mapping[str, Any]]:
+        objective = find_objective(self._conditions["objective"])
+        self._score = score_episode(self.episode, self.cases, self._targets, objective)
+        return self._reward(self._score), self._score.to_json()
+
+    def _draw(self) -> str | NDArray[np.uint8]:
         actual = self._targets[self.episode.case.case_id].actual if self.episode.done else None
         if self.render_mode == "ansi":
             return render_text(self.episode, self._score)
         return render_array(self.episode, self._score, actual)
 
-    def _judge(self) -> Score:
-        objective = find_objective(self._conditions["objective"])
-        return score_episode(self.episode, self.cases, self._targets, objective)
-
     def _info(self, prompt: Prompt) -> dict[str, Any]:
-        info: dict[str, Any] = {
-            "case_id": self.episode.case.case_id,
-            "prompt": {"messages": list(prompt.messages), "tools": copy.deepcopy(list(prompt.tools))},
-            "task": prompt.task,
-            "credits": self.episode.spent,
-            "calls": len(prompt.memory.calls),
-        }
-        if self._score is not None:
-            info["outcome"] = self.episode.end.outcome
-            info["score"] = self._score.to_json()
-        return info
+        return {**super()._info(prompt), "credits": self.episode.spent}

@@ -10,7 +10,7 @@ from typing import Any
 from castgym.data.errors import DataError
 from castgym.tools.fwbench import Plan
 
-PREDICTION_TOOLS = frozenset({"forecast_and_plan", "replay_forecast"})
+PREDICTION_TOOLS = frozenset({"forecast_and_plan", "replay_forecast", "predict_time_series"})
 """Tools whose results belong to Q; all others belong to D."""
 
 
@@ -25,6 +25,7 @@ class CallRecord:
         error: kind of the fault, `None` on success.
         credits: credits that the call was charged.
         plan_id: the plan that it proposed.
+        step: number of the response that made it, from 1; 0 where no response did.
     """
 
     tool: str
@@ -33,6 +34,7 @@ class CallRecord:
     error: str | None = None
     credits: int = 0
     plan_id: str | None = None
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ same two texts, and neither ever cuts anything.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from castgym.data.contract import TARGET_HOURS
@@ -32,6 +32,7 @@ class Prompt:
         memory: a copy of the episode's memory, for policies that are programs.
         tools_in_text: the messages already say which tools there are and how to call them, so that a chat template
             need not render `tools` again.
+        sizes: size of each part of the prompt and their sum under `total`, where the episode measures them.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -39,6 +40,7 @@ class Prompt:
     task: Mapping[str, Any]
     memory: Memory
     tools_in_text: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def template_tools(self) -> tuple[Mapping[str, Any], ...]:

@@ -6,6 +6,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 FWBENCH_ID = "FWBench-v0"
+CASTR1_ID = "CastR1-v0"
 
 
 def register_environments() -> None:
@@ -16,6 +17,13 @@ def register_environments() -> None:
             entry_point="castgym.envs.fwbench:FWBenchEnv",
             vector_entry_point="castgym.envs.registration:make_fwbench_vector",
             disable_env_checker=True,  # it warns about text observations and about rewards below -1
+        )
+    if CASTR1_ID not in gym.registry:
+        gym.register(
+            CASTR1_ID,
+            entry_point="castgym.envs.castr1:CastR1Env",
+            vector_entry_point="castgym.envs.registration:make_castr1_vector",
+            disable_env_checker=True,
         )
 
 
@@ -32,4 +40,17 @@ def make_fwbench_vector(num_envs: int = 1, **conditions: Any) -> SyncVectorEnv:
     conditions["cases"] = cases if isinstance(cases, LoadedCases) else load_cases(cases)  # once, not once for each
     return SyncVectorEnv(
         [lambda: FWBenchEnv(**conditions) for _ in range(num_envs)], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+
+
+def make_castr1_vector(num_envs: int = 1, **conditions: Any) -> SyncVectorEnv:
+    """The vector environment that `gym.make_vec` builds by default, with restarts as in `make_fwbench_vector`."""
+    from castgym.envs.casesets import EMBEDDED
+    from castgym.envs.castr1 import CastR1Env
+    from castgym.envs.forecast_source import loaded_windows
+
+    # Once, not once for each.
+    conditions["windows"] = loaded_windows(conditions.get("windows", EMBEDDED), conditions.pop("files", None))
+    return SyncVectorEnv(
+        [lambda: CastR1Env(**conditions) for _ in range(num_envs)], autoreset_mode=AutoresetMode.SAME_STEP
     )

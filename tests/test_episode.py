@@ -92,6 +92,13 @@ class TestOutcomes:
 
 
 class TestCalls:
+    def test_the_log_tells_which_response_made_each_call(self) -> None:
+        episode = make_episode()
+        for response in (HOURLY, "<tool_call>{broken</tool_call>", HOURLY):
+            episode.act(response)
+        assert [record.step for record in episode.memory.calls] == [1, 2, 3]
+        assert Memory.from_json(json.loads(json.dumps(episode.memory.to_json()))) == episode.memory
+
     @pytest.mark.parametrize(
         "response",
         [
