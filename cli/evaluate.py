@@ -41,7 +41,9 @@ def evaluate(
         str, typer.Option(help="What prompts ask to minimise: " + ", ".join(OBJECTIVES) + ".")
     ] = COMBINED.name,
     repeats: Annotated[int, typer.Option(min=1, help="Episodes a case.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Base seed.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Part of the run's configuration; only policies that draw at random use it.")
+    ] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Episodes side by side; helps where policies wait.")] = 1,
     vectorised: Annotated[bool, typer.Option("--vectorised", help="Same rows without playing episodes.")] = False,
     keep_episodes: Annotated[bool, typer.Option("--keep-episodes", help="Also keep prompts and responses.")] = False,

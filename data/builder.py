@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from castgym.data.cohorts import PROTOCOL_COHORTS, Cohort, DecisionDate, cohort_weights
+from castgym.data.cohorts import PROTOCOL_COHORTS, UNITS, Cohort, DecisionDate, cohort_weights
 from castgym.data.contract import TARGET_HOURS, protocol_terms
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import HISTORY_HOURS, Case, Domain, Family, Split, Target, TargetStore
@@ -35,9 +34,6 @@ Reason = Literal[
 """Why a window was left out; where several reasons hold, the first of this list is named."""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
-
-UNITS: Mapping[Domain, str] = MappingProxyType({"electricity": "MW", "cycle_hire": "departures/hour"})
-"""The protocol's units."""
 
 
 @dataclass(frozen=True, slots=True)

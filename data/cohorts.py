@@ -28,6 +28,9 @@ CALIBRATION_DAYS = 7
 CALENDARS: Mapping[Domain, str] = MappingProxyType({"electricity": "UTC", "cycle_hire": "Europe/London"})
 """The time zone whose days are the target days of a domain, in the protocol."""
 
+UNITS: Mapping[Domain, str] = MappingProxyType({"electricity": "MW", "cycle_hire": "departures/hour"})
+"""The unit of a domain's demand, in the protocol."""
+
 FAMILIES: tuple[Family, ...] = ("day_ahead", "week_ahead")
 
 _DAY = timedelta(days=1)
@@ -201,9 +204,16 @@ def latest_year(
         if all(covers(cohort, year, first, end, families=families, calendars=calendars) for cohort in cohorts):
             return year
     raise DataError(
-        f"the files cover {span(first, end)}: no year has all of {', '.join(cohort.name for cohort in cohorts)} with "
-        "the 15 days before and the 8 days after; add files, or name the test year and its cohorts"
+        f"the files cover {span(first, end)}: no year has all of {', '.join(cohort.name for cohort in cohorts)}, each "
+        f"from {reach(cohorts, families)}; add files, or name the test year and its cohorts"
     )
+
+
+def reach(cohorts: Sequence[Cohort], families: Sequence[Family]) -> str:
+    """The days that the windows of cohorts of one domain take, for messages."""
+    # The days of electricity cohorts are decision dates, those of cycle-hire cohorts target dates.
+    lead = max(LEAD_DAYS[family] for family in families) if cohorts[0].domain == "cycle_hire" else 0
+    return f"{HISTORY_HOURS // 24 + 1 + lead} days before its first date to the end of its last target day"
 
 
 def span(first: datetime, end: datetime) -> str:

@@ -6,7 +6,7 @@ of all capacity, blocks of 1, 3 or 6 hours, an emergency price and a price of ch
 """
 
 from datetime import date
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -16,6 +16,9 @@ TARGET_HOURS = 24
 
 PROTOCOL_GRID: tuple[float, ...] = tuple(round(0.40 + 0.05 * step, 2) for step in range(33))
 """Normalised capacities G = {0.40, 0.45, ..., 2.00}."""
+
+Number = Annotated[float, Field(strict=True)]
+"""A JSON number: neither text nor a boolean is turned into one."""
 
 _SEGMENTS = (1.0, 1.0, 2.0, 1.5)
 """Shortage weights of the four six-hour segments of a Monday."""
@@ -41,14 +44,21 @@ class ContractTerms(BaseModel):
 
     billing: Literal["imbalance", "reservation"] = "imbalance"
     block_hours: Literal[1, 3, 6] = 3
-    reservation: float = Field(default=0.3, ge=0)
-    shortage: float = Field(default=1.0, ge=0)
-    emergency: float = Field(default=0.0, ge=0)
-    emergency_buffer: float = Field(default=0.1, ge=0)
-    adjustment: float = Field(default=0.0, ge=0)
-    ramp: float = Field(default=0.3, ge=0)
-    hourly_priority: tuple[float, ...] = Field(min_length=TARGET_HOURS, max_length=TARGET_HOURS)
-    grid: tuple[float, ...] = Field(default=PROTOCOL_GRID, min_length=1)
+    reservation: Number = Field(default=0.3, ge=0)
+    shortage: Number = Field(default=1.0, ge=0)
+    emergency: Number = Field(default=0.0, ge=0)
+    emergency_buffer: Number = Field(default=0.1, ge=0)
+    adjustment: Number = Field(default=0.0, ge=0)
+    ramp: Number = Field(default=0.3, ge=0)
+    hourly_priority: tuple[Number, ...] = Field(min_length=TARGET_HOURS, max_length=TARGET_HOURS)
+    grid: tuple[Number, ...] = Field(default=PROTOCOL_GRID, min_length=1)
+
+    @field_validator("block_hours", mode="before")
+    @classmethod
+    def _hours_are_a_number(cls, hours: Any) -> Any:
+        if isinstance(hours, bool):  # Python takes true for 1
+            raise ValueError("expected 1, 3 or 6")
+        return hours
 
     @field_validator("hourly_priority")
     @classmethod

@@ -5,18 +5,22 @@ Generic contracts name `scale`, `capacity_grid` (physical units) and `unit`; leg
 units.
 """
 
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from castgym.data.contract import PROTOCOL_GRID, ContractTerms
 from castgym.data.errors import DataError
 
 _KNOWN = (*ContractTerms.model_fields, "scale", "scale_mw", "capacity_grid", "capacity_grid_mw", "unit", "terms")
+
+_MOST_FAULTS = 3
+"""Faults that a message names."""
 
 
 class ContractRecord(NamedTuple):
@@ -66,14 +70,13 @@ def contract_from_json(value: Mapping[str, Any]) -> ContractRecord:
     try:
         if grid is not None:
             physical = _normalised(grid, scale)
-            if "grid" in fields and tuple(fields["grid"]) != physical:
+            if "grid" in fields and tuple(_numbers(fields["grid"], "grid")) != physical:
                 raise DataError("the contract gives both grid and capacity_grid, and they disagree: keep one")
             fields["grid"] = physical
         normalised = {"grid": PROTOCOL_GRID, **fields}
         return ContractRecord(ContractTerms.model_validate(normalised), scale, unit or "MW")
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise DataError(f"invalid contract: {faults}") from error
+        raise DataError(f"invalid contract: {'; '.join(map(_fault, error.errors()[:_MOST_FAULTS]))}") from error
 
 
 def contract_to_json(terms: ContractTerms, scale: float, unit: str) -> dict[str, Any]:
@@ -89,18 +92,53 @@ def _alias(fields: Mapping[str, Any], name: str, legacy: str) -> Any:
     return fields.get(name, fields.get(legacy))
 
 
+def _fault(item: ErrorDetails) -> str:
+    """What pydantic expected of a field, and what it found."""
+    message = item["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    message = message.replace("expected a valid tuple", "expected a list of numbers")
+    if not item["loc"]:  # a rule between fields
+        return message
+    found = "" if item["type"] == "missing" else f", found {_shown(item['input'])}"
+    return f"{'.'.join(map(str, item['loc']))}: {message}{found}"
+
+
+def _shown(value: object) -> str:
+    """A value for an error message, cut where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer or a nesting beyond what Python writes
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _positive(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise DataError(f"expected a contract with {name} > 0, found {value!r}")
+    if not _is_number(value) or value <= 0:
+        raise DataError(f"expected a contract with {name} > 0, found {_shown(value)}")
     return float(value)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a JSON number that float64 can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def _numbers(values: Any, name: str) -> list[float]:
+    """A list of JSON numbers.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if not isinstance(values, list | tuple) or not values:
+        raise DataError(f"expected {name} as a list of numbers, found {_shown(values)}")
+    for value in values:
+        if not _is_number(value):
+            raise DataError(f"expected {name} as a list of finite numbers, found {_shown(value)} in it")
+    return [float(value) for value in values]
 
 
 def _normalised(grid: Any, scale: float) -> tuple[float, ...]:
     """Divide a physical grid by the scale; digits that only the division left behind are rounded away."""
-    try:
-        values: NDArray[np.float64] = np.asarray(grid, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"expected capacity_grid as a list of numbers: {error}") from error
-    if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
-        raise DataError("expected capacity_grid as a list of finite numbers")
+    values = np.array(_numbers(grid, "capacity_grid"))
     return tuple(float(value) for value in np.round(values / scale, 12))

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from castgym.data.builder import BuiltCases, build_cases
-from castgym.data.cohorts import FAMILIES, PROTOCOL_COHORTS, Cohort, covers, latest_year, schedule, span
+from castgym.data.cohorts import FAMILIES, PROTOCOL_COHORTS, Cohort, covers, latest_year, reach, schedule, span
 from castgym.data.eia930_files import ABSENT, ADJUSTED_VALUE, CONFLICT, IMPUTED_VALUE, KNOWN, HourlyFile, read_file
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.schema import Family
@@ -79,12 +79,11 @@ def eia930_cases(
     hours = pd.DatetimeIndex(demand.index)
     absent = int(demand.isna().to_numpy().sum()) - len(refused)
     first, end = hours[0].to_pydatetime(), (hours[-1] + _HOUR).to_pydatetime()
-    year = _latest_year(cohorts, first, end) if test_year is None else test_year
-    covered = [cohort for cohort in cohorts if covers(cohort, year, first, end)]
+    year = _latest_year(cohorts, first, end, families) if test_year is None else test_year
+    covered = [cohort for cohort in cohorts if covers(cohort, year, first, end, families=families)]
     if not covered:
         raise DataError(
-            f"the files cover {span(first, end)} and no cohort of {year}: a cohort needs its whole month, the 15 "
-            "days before and the 8 days after its last date"
+            f"the files cover {span(first, end)} and no cohort of {year}: each needs {reach(cohorts, families)}"
         )
     screened, screen_list = screen_demand(demand)
     source: dict[str, Any] = {
@@ -153,6 +152,7 @@ def _join(
     return np.where(fresh, new, old), marks
 
 
-def _latest_year(cohorts: Sequence[Cohort], first: datetime, end: datetime) -> int:
+def _latest_year(cohorts: Sequence[Cohort], first: datetime, end: datetime, families: Sequence[Family]) -> int:
     """The latest year with a whole summer; other cohorts only count where there is no summer cohort."""
-    return latest_year([cohort for cohort in cohorts if cohort.month in (7, 8)] or cohorts, first, end)
+    summer = [cohort for cohort in cohorts if cohort.month in (7, 8)]
+    return latest_year(summer or cohorts, first, end, families=families)

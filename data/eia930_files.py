@@ -113,7 +113,7 @@ def _official(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], N
     marks[np.isnan(demand)] = ABSENT
     shape = (int(hour.max()) + 1, len(series))
     values, table = _scatter(hour * shape[1] + column, demand, marks, shape)
-    _refuse_local_time(path, start, table)
+    _refuse_local_time(path, text, start, table)
     return start, series, values, table
 
 
@@ -147,20 +147,34 @@ def _wide(path: Path, text: bytes) -> tuple[pd.Timestamp, tuple[str, ...], NDArr
     return ends[0] - _HOUR, series, values, marks
 
 
-def _refuse_local_time(path: Path, start: pd.Timestamp, marks: NDArray[np.int8]) -> None:
+def _refuse_local_time(path: Path, text: bytes, start: pd.Timestamp, marks: NDArray[np.int8]) -> None:
     """Refuse a file whose "UTC" hours skip or repeat where United States clocks change.
 
     In local time an hour that ends at 02:00 or 03:00 (conventions differ) on the second Sunday of March exists for no
     authority, and one that ends at 01:00 or 02:00 on the first Sunday of November has two different values for most.
+    One authority at one change is no proof, since its record may have a gap there; and a file whose column of local
+    times is hours behind, as in the official files, is in UTC whatever its gaps.
     """
     ends = pd.date_range(start + _HOUR, periods=len(marks), freq="h")
     sunday = ends.day_of_week == 6
     spring = sunday & (ends.month == 3) & (ends.day >= 8) & (ends.day <= 14) & ends.hour.isin([2, 3])
     autumn = sunday & (ends.month == 11) & (ends.day <= 7) & ends.hour.isin([1, 2])
     empty = pd.Series((marks[spring] == ABSENT).all(axis=1)).groupby(ends[spring].date).sum()
-    repeated = (marks[autumn] == CONFLICT).mean(axis=1) > 0.5
-    if (empty == 1).any() or repeated.any():
+    repeated = pd.Series((marks[autumn] == CONFLICT).mean(axis=1) > 0.5).groupby(ends[autumn].date).any()
+    signs = int((empty == 1).sum() + repeated.sum())
+    witnesses = signs * int((marks != ABSENT).any(axis=0).sum())
+    if witnesses > 1 and not _has_local_times(path, text):
         raise DataError(
             f"{path}: the times in {UTC_END!r} skip or repeat an hour where clocks change, so they are local times; "
             "use the official file, whose column is in UTC"
         )
+
+
+def _has_local_times(path: Path, text: bytes) -> bool:
+    """Whether the file states local times beside its UTC ones, hours behind them in most rows."""
+    if LOCAL_END not in read_header(path, text):
+        return False
+    stated = read_table(path, text, usecols=[UTC_END, LOCAL_END], dtype="str")
+    times = {name: pd.to_datetime(stated[name], format=OFFICIAL_TIME, errors="coerce") for name in stated}
+    behind = (times[UTC_END] - times[LOCAL_END]) / _HOUR
+    return bool(behind.between(4, 10).mean() > 0.5)  # from Atlantic summer time to Hawaii

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from castgym.data.cache import cache_folder
-from castgym.data.cohorts import CALENDARS, PROTOCOL_COHORTS, cohort_name, cohort_weights
+from castgym.data.cohorts import CALENDARS, PROTOCOL_COHORTS, UNITS, cohort_name, cohort_weights
 from castgym.data.contract import TARGET_HOURS
 from castgym.data.contract_json import contract_from_json
 from castgym.data.errors import DataError
@@ -54,8 +54,7 @@ PUBLISHED_SIGMA: Mapping[str, float] = MappingProxyType(
 )
 """Scale of the excess loss in the published benchmark (protocol, objective)."""
 
-UNITS: Mapping[str, Domain] = MappingProxyType({"MW": "electricity", "departures/hour": "cycle_hire"})
-"""The domain that a unit belongs to."""
+_DOMAINS: Mapping[str, Domain] = MappingProxyType({unit: domain for domain, unit in UNITS.items()})
 
 _GROUP = re.compile(r"(.+)-\d{4}-\d{2}-\d{2}-(day_ahead|week_ahead)")
 _HOUR = timedelta(hours=1)
@@ -99,8 +98,8 @@ def read_release(root: Path) -> tuple[CaseSet, TargetStore]:
             source=index["source"] if index else {"kind": "release", "name": root.name},
             targets_digest=store.digest([case.case_id for case in cases]),
         )
-    except (TypeError, AttributeError) as error:
-        raise DataError(f"{root / 'index.json'}: weights, sigma or source are not as expected: {error}") from error
+    except (DataError, RecursionError) as error:
+        raise DataError(f"{root}: {error}") from error
     return case_set, store
 
 
@@ -157,7 +156,7 @@ class _Episode:
             raise DataError(
                 f"{self.case_id}: the contract's scale {scale:g} is not the history's mean {history.mean():g}"
             )
-        domain = known.get("domain") or _look_up(UNITS, unit, f"{self.case_id}: unit")
+        domain = known.get("domain") or _look_up(_DOMAINS, unit, f"{self.case_id}: unit")
         family = _family(target_start - as_of, self.case_id)
         group = _GROUP.fullmatch(self.case_id)
         label = target_start if domain == "cycle_hire" else as_of
@@ -268,12 +267,18 @@ def _index(path: Path) -> Mapping[str, Any] | None:
         "cohort_weights": lambda item: isinstance(item, dict),
         "sigma": lambda item: isinstance(item, dict),
         "source": lambda item: isinstance(item, dict),
-        "cases": lambda item: isinstance(item, dict) and all(isinstance(entry, dict) for entry in item.values()),
+        "cases": lambda item: isinstance(item, dict) and bool(item) and all(map(_is_entry, item.values())),
     }
     wrong = [name for name, check in fields.items() if not check(value.get(name))]
-    if value.get("format") != INDEX_FORMAT or wrong:
-        raise DataError(f"{path}: expected an index of format {INDEX_FORMAT} with {', '.join(fields)}; check {wrong}")
+    if value.get("format") != INDEX_FORMAT:
+        raise DataError(f"{path}: expected an index of format {INDEX_FORMAT}, found {value.get('format')!r}")
+    if wrong:
+        raise DataError(f"{path}: expected {', '.join(fields)}; missing or of another kind: {', '.join(wrong)}")
     return value
+
+
+def _is_entry(item: object) -> bool:
+    return isinstance(item, dict) and all(isinstance(text, str) for text in item.values())
 
 
 def _family(lead: timedelta, case_id: str) -> Family:

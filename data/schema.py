@@ -5,6 +5,7 @@ case set refers to: whoever scores joins the two by `case_id`.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from castgym.data.contract import TARGET_HOURS, ContractTerms
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.files import canonical_json, sha256_hex
+from castgym.data.frozen import FrozenDict, frozen
 from castgym.data.tariff import Tariff
 
 HISTORY_HOURS = 336
@@ -40,6 +42,7 @@ _HOUR = timedelta(hours=1)
 NAME = re.compile(r"\w[\w .:&+-]*")
 _LEAST_STEP = 1e-5
 """Smallest step between capacities, physical units: ten times the tolerance of grading."""
+_LARGEST = sys.float_info.max
 
 
 def readonly(values: Any, *, shape: tuple[int, ...], what: str) -> NDArray[np.float64]:
@@ -228,6 +231,22 @@ class TargetStore(Mapping[str, Target]):
         return sha256_hex(canonical_json(list(case_ids)).encode(), values)
 
 
+def _scales(values: Mapping[str, float], what: str, *, positive: bool) -> FrozenDict[float]:
+    """A read-only mapping of names to finite numbers, none negative.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if not isinstance(values, Mapping):
+        raise DataError(f"expected {what} by name as a JSON object, found {type(values).__name__}")
+    least = "> 0" if positive else ">= 0"
+    for name, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not isinstance(name, str) or not is_number or not 0 <= value <= _LARGEST or (positive and value == 0):
+            raise DataError(f"expected {what} {least} for {name}, found {value!r}")
+    return FrozenDict(values)
+
+
 @dataclass(frozen=True, eq=False)
 class CaseSet:
     """A frozen index of cases with all that scoring them needs, except the truth.
@@ -235,11 +254,11 @@ class CaseSet:
     Attributes:
         name: short name for tables.
         cases: the index, in its frozen order.
-        cohort_weights: weight of each cohort in the aggregate; sums to 1 over the test cohorts.
-        sigma: scale of the excess loss of each domain, sigma_j in Eq. (2).
+        cohort_weights: weight of each cohort in the aggregate, read-only; sums to 1 over the test cohorts.
+        sigma: scale of the excess loss of each domain, sigma_j in Eq. (2), read-only.
         tariff: rates and budget.
         models: forecasters that agents may buy, by name.
-        source: where the cases come from, JSON.
+        source: where the cases come from, JSON, read-only at every level.
         targets_digest: content hash of the targets of the whole set (a sub-index keeps it).
     """
 
@@ -258,11 +277,14 @@ class CaseSet:
         if len(positions) != len(self.cases):
             raise DataError("expected unique case ids, found duplicates")
         object.__setattr__(self, "_positions", positions)
-        for name in ("cohort_weights", "sigma", "source"):
-            object.__setattr__(self, name, dict(getattr(self, name)))
-        for domain, value in self.sigma.items():
-            if not (np.isfinite(value) and value > 0):
-                raise DataError(f"expected sigma > 0 for {domain}, found {value}")
+        if not isinstance(self.source, Mapping):
+            raise DataError(f"expected the source as a JSON object, found {type(self.source).__name__}")
+        object.__setattr__(self, "source", frozen(self.source))
+        object.__setattr__(self, "sigma", _scales(self.sigma, "sigma", positive=True))
+        object.__setattr__(self, "cohort_weights", _scales(self.cohort_weights, "a weight", positive=False))
+        tested = {case.cohort for case in self.cases if case.split == "test"}
+        if unweighted := ", ".join(sorted(tested - set(self.cohort_weights))):
+            raise DataError(f"expected a weight for every cohort with test cases, found none for {unweighted}")
         unpriced = sorted(set(self.models) - set(self.tariff.models))
         if unpriced:
             raise DataError(f"the tariff has no rate for {', '.join(unpriced)}: add rates or leave the model out")

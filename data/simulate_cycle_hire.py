@@ -8,7 +8,8 @@ leisure trips, so stations err together, as real ones do. Sizes were set on the 
 import numpy as np
 import pandas as pd
 
-from castgym.data.simulate_parts import Draws, FloatArray, autoregressive, free_days
+from castgym.data.simulate_calendar import free_days
+from castgym.data.simulate_parts import Draws, FloatArray, autoregressive
 
 STATIONS = 12
 TIMEZONE = "Europe/London"
@@ -57,7 +58,7 @@ def _profiles(local: pd.DatetimeIndex, leisure: FloatArray, draws: Draws) -> Flo
     commute = morning_share * to_work + (1.0 - morning_share) * from_work
     workday = (1.0 - leisure) * commute + leisure * for_leisure
     free_day = (0.4 + 1.2 * leisure) * for_leisure
-    profiles: FloatArray = np.where(free_days(local, "GB", "ENG"), free_day, workday)
+    profiles: FloatArray = np.where(free_days(local, "England"), free_day, workday)
     return profiles
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from castgym.data.simulate_parts import Draws, FloatArray, autoregressive, free_days, hourly
+from castgym.data.simulate_calendar import free_days
+from castgym.data.simulate_parts import Draws, FloatArray, autoregressive, hourly
 
 SERIES_PER_CLIMATE = 4
 
@@ -115,7 +116,8 @@ def _calendar_shape(local: pd.DatetimeIndex, home_share: FloatArray) -> FloatArr
     # On a free day people rise later and workplaces rest: that part is flatter, and the whole is lower.
     late_home = 0.5 * home + 0.5 * np.array(_HOME)[(hour - 1) % 24][:, None]
     free_day = home_share * late_home + (1.0 - home_share) * (0.4 * work + 0.6)
-    shape: FloatArray = np.where(free_days(local, "US"), free_day * (0.98 - 0.08 * (1.0 - home_share)), workday)
+    rests = free_days(local, "United States")
+    shape: FloatArray = np.where(rests, free_day * (0.98 - 0.08 * (1.0 - home_share)), workday)
     return shape
 
 

@@ -1,4 +1,4 @@
-"""What both simulators are made of: random draws, autoregressions and free days.
+"""What the simulators are made of: random draws and autoregressions.
 
 The draws are the same bits on every machine and with every NumPy version.
 
@@ -9,9 +9,7 @@ numbers are sums of twelve 16-bit words (exact in integers; kurtosis -0.1, no ta
 
 import math
 
-import holidays
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
@@ -71,17 +69,3 @@ def hourly(daily: FloatArray, hours: int) -> FloatArray:
     part = (hour / 24.0)[:, None]
     line: FloatArray = daily[day] * (1.0 - part) + daily[day + 1] * part
     return line
-
-
-def free_days(local: pd.DatetimeIndex, country: str, subdivision: str | None = None) -> NDArray[np.bool_]:
-    """Whether each hour falls on a Saturday, a Sunday or a public holiday, shape (T, 1).
-
-    Args:
-        local: hours on the local calendar.
-        country: two-letter code.
-        subdivision: part of the country with holidays of its own.
-    """
-    calendar = holidays.country_holidays(country, subdiv=subdivision, years=sorted(set(local.year)))
-    days = local.normalize().tz_localize(None)
-    free: NDArray[np.bool_] = np.asarray(local.day_of_week >= 5) | days.isin(pd.DatetimeIndex(sorted(calendar)))
-    return free[:, None]

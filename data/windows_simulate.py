@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from castgym.data.schema import FloatArray
-from castgym.data.simulate_parts import Draws, autoregressive, free_days
+from castgym.data.simulate_calendar import free_days
+from castgym.data.simulate_parts import Draws, autoregressive
 from castgym.data.windows_context import HolidayRegion, MarketContext
 from castgym.data.windows_set import WindowSet
 
@@ -80,7 +81,7 @@ def _price(seed: int) -> WindowSet:
     draws = Draws(seed, 1)
     start = datetime(2021, 3, 1)
     times = pd.date_range(start, periods=rows, freq=_HOUR)
-    free = free_days(times, "DE")[:, 0].astype(np.float64)
+    free = free_days(times, "Germany")[:, 0].astype(np.float64)
     load = 55.0 + 6.0 * _wave(rows, 24.0, 12.0) + 4.0 * _wave(rows, 12.0, 7.0) - 8.0 * free
     load = load + 2.0 * _smooth(draws, rows, 0.97)[:, 0]
     sun = np.maximum(_wave(rows, 24.0, 13.0), 0.0) * 14.0

@@ -35,7 +35,7 @@ from castgym.tools.strict_json import (
     Scan,
     StrictJsonError,
     is_number_literal,
-    loads,
+    loads_unlimited,
     parse_number,
     scan_value,
 )
@@ -87,7 +87,6 @@ MAX_ADJUSTMENT = 8
 _JSON_REJECTIONS: Mapping[JsonFault, TextRejection] = {
     "duplicate_key": "duplicate_json_key",
     "nonfinite_number": "nonfinite_json_number",
-    "nested_too_deep": "not_a_decision_submission",
 }
 _BRACKET = re.compile(r"[\[\]{}]")
 _NONBLANK = re.compile(r"\S")
@@ -139,7 +138,7 @@ def read_submission(text: object, block_ids: Sequence[str] = DEFAULT_BLOCK_IDS) 
 
     Accepted are `{"decisions": [...]}`, the bare array of decision records and the object whose keys are exactly the
     block IDs. Each action is a finite JSON number or the same in quotes. Keys beside `decisions` and further keys of
-    a record are ignored. Values are not rounded, clamped or snapped: the contract judges them.
+    a record are ignored, whatever they hold. Values are not rounded, clamped or snapped: the contract judges them.
 
     Args:
         text: the final text, without thinking. Anything but `str` is refused as `nontext_response`.
@@ -193,7 +192,7 @@ def _read_value(text: object, field_names: Iterable[str]) -> tuple[Any, list[Ope
     start, end = _find_candidate(text, field_names)
     operations.extend(_describe_surroundings(text[:start], text[end:]))
     try:
-        return loads(text[start:end], overflow="infinity"), operations
+        return loads_unlimited(text[start:end]), operations
     except StrictJsonError as fault:
         raise _RejectedError(_JSON_REJECTIONS.get(fault.kind, "malformed_decision_candidate")) from None
 

@@ -25,6 +25,7 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
 
     Raises:
         ConfigError: the run was made on another case set, or kept no episodes.
+        DataError: a line of `episodes.jsonl` is no trajectory.
         ReplayMismatchError: a prompt, result, ending, spending or score differs from what was saved.
     """
     run = Run(path)
@@ -34,11 +35,11 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
         raise ConfigError(f"{path} kept no episodes: run it with --keep-episodes")
     rows = {(row.case_id, row.repeat): row for row in run.rows}
     count = 0
-    lines = (path / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (path / "episodes.jsonl").read_bytes().splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            saved = Trajectory.from_json(json.loads(line))
-        except (ValueError, AttributeError, RecursionError) as error:
+            saved = _trajectory(line)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path / 'episodes.jsonl'}, line {number}: {error}") from error
         case = loaded.case_set.by_id(saved.case_id)
         config = EpisodeConfig.of(
@@ -59,3 +60,10 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
             raise ReplayMismatchError(f"{saved.case_id}: the row says S {row.S}, loss {row.loss}; replayed: {score}")
         count += 1
     return count
+
+
+def _trajectory(line: bytes) -> Trajectory:
+    saved = Trajectory.from_json(json.loads(line))
+    if not isinstance(saved.case_id, str) or not isinstance(saved.repeat, int) or isinstance(saved.repeat, bool):
+        raise DataError(f"expected a case id and a number of the repeat, found {saved.case_id!r}, {saved.repeat!r}")
+    return saved

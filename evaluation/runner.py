@@ -23,6 +23,7 @@ from castgym.envs.scoring import COMBINED, Score, score_plans
 from castgym.envs.trajectory import Trajectory
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, case_ids_digest, open_run
+from castgym.tools.forecasters.base import BackendError
 from castgym.tools.forecasters.pool import ForecasterPool
 
 ATTEMPTS = 3
@@ -42,7 +43,7 @@ class EvaluationSettings:
         answer_form: `decisions` or `plan`.
         objective: what the prompts ask to minimise.
         repeats: episodes a case.
-        seed: base seed.
+        seed: base seed of policies that draw at random; fixed rules ignore it.
         workers: episodes that run side by side.
         vectorised: decide many cases at once instead of playing episodes.
         keep_episodes: also write prompts, responses and results of every episode.
@@ -93,7 +94,7 @@ def run_config(
         repeats=settings.repeats,
         seed=settings.seed,
         version=castgym.__version__,
-        options={},
+        options=dict(getattr(policy, "options", {})),
         objective=settings.objective,
     )
 
@@ -143,7 +144,7 @@ def _results(
 ) -> _Results:
     if settings.vectorised:
         for start in range(0, len(pending), _BATCH):
-            yield vectorised_rows(policy, loaded, pending[start : start + _BATCH], desk), ()
+            yield vectorised_rows(policy, loaded, pending[start : start + _BATCH], desk, settings), ()
         return
 
     def play(item: tuple[str, int]) -> tuple[ResultRow, Trajectory | None]:
@@ -218,12 +219,23 @@ def play_case(
 
 
 def vectorised_rows(
-    policy: Policy, loaded: LoadedCases, pending: Sequence[tuple[str, int]], desk: Desk
+    policy: Policy,
+    loaded: LoadedCases,
+    pending: Sequence[tuple[str, int]],
+    desk: Desk,
+    settings: EvaluationSettings,
 ) -> list[ResultRow]:
-    """The rows of many episodes of a fixed policy, without playing them."""
+    """The rows of many episodes of a fixed policy, without playing them.
+
+    Where a forecaster fails they are played after all: the failure concerns some of them, and what to do about it
+    (keep the charge, fall back) is the business of an episode.
+    """
     started = time.perf_counter()
     cases = [loaded.case_set.by_id(case_id) for case_id, _ in pending]
-    decisions = policy.decide(cases, desk)
+    try:
+        decisions = policy.decide(cases, desk)
+    except BackendError:
+        return [play_case(policy, loaded, case_id, repeat, settings, desk.pool)[0] for case_id, repeat in pending]
     scores = score_plans(
         cases,
         loaded.targets,

@@ -1,18 +1,31 @@
+"""The reader of final texts: what it accepts, what it refuses and under which name."""
+
 import json
 import random
 import time
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from answer_texts import (
+    ARRAY,
+    BLOCKS,
+    FORMS,
+    FRAGMENTS,
+    METADATA,
+    NUMBERS,
+    OFFICIAL,
+    PAYLOAD,
+    PROSE,
+    RECORDS,
+    VALUES,
+    relaxed,
+)
+from hypothesis import given
 from hypothesis import strategies as st
 
 from castgym.envs.answers import (
-    MAX_ADJUSTMENT,
     OPERATIONS,
     PLAN_REJECTIONS,
     REJECTIONS,
-    PlanAnswer,
     read_plan_answer,
     read_submission,
 )
@@ -24,36 +37,6 @@ from castgym.tools.planning.submission import (
     decision_values,
     raw_actions,
 )
-
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
-
-VALUES = [100, 112.5, 125.0, 130, 120.25, 110, 1e2, 97.5]
-RECORDS = [{"id": name, "action": value} for name, value in zip(DEFAULT_BLOCK_IDS, VALUES, strict=True)]
-PAYLOAD = {"decisions": RECORDS}
-OFFICIAL = json.dumps(PAYLOAD)
-ARRAY = json.dumps(RECORDS)
-BLOCKS = json.dumps(dict(zip(DEFAULT_BLOCK_IDS, VALUES, strict=True)))
-FORMS = [
-    OFFICIAL,
-    ARRAY,
-    BLOCKS,
-    json.dumps({"note": 'see [1] and {"b00": 5}', **PAYLOAD, "why": "it } fits"}, indent=1),
-]
-
-NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
-METADATA = st.dictionaries(
-    st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=6).map("x{}".format),
-    st.none() | st.booleans() | NUMBERS | st.text("ab{}[]\"'\\: ,", max_size=8) | st.lists(st.integers(), max_size=3),
-    max_size=2,
-)
-PROSE = st.lists(
-    st.text("ab .,;!?()\n\"'=-0123456789é你😀", max_size=8)
-    | st.sampled_from(["[0,24)", "(0, 24]", "[0, 24]", "[t, t+3)", "[note]", "{b}", "{0.40, 0.45, ..., 2.00}", "[1]"]),
-    max_size=4,
-).map(" ".join)
-PIECES = ["{", "}", "[", "]", ",", ":", '"', "b00", '"b01": 5', '{"id": "b00", "action": 1}', "[0,24)", "(0,24]", "[1]"]
-PIECES += ["NaN", "1e999", "```json\n", "```", "decisions", "\\", "\n", " ", "text", '"decisions": [', "\ud800", "\x00"]
-FRAGMENTS = st.lists(st.sampled_from(PIECES) | st.sampled_from(FORMS), max_size=25).map("".join)
 
 
 def rejection(text: object) -> str | None:
@@ -348,6 +331,38 @@ def test_a_megabyte_of_prose_around_a_submission_is_read() -> None:
     assert read_submission(f"{text} {OFFICIAL} {text}") == (PAYLOAD, ("prose_removed",), None)
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        r'"a\u0000b"',
+        r'"\ud800"',
+        '"\ud800"',
+        "[" * 3000 + "]" * 3000,
+        '{"a":' * 200_000 + "1" + "}" * 200_000,
+        "1e999",
+        "1" * 5000,
+    ],
+)
+def test_metadata_decides_nothing_whatever_it_holds(metadata: str) -> None:
+    for text in (f'{OFFICIAL[:-1]}, "why": {metadata}}}', OFFICIAL.replace('"id"', f'"why": {metadata}, "id"', 1)):
+        assert read_submission(text) == (PAYLOAD, ("metadata_ignored",), None)
+        assert read_submission(f"My plan: {text}")[0] == PAYLOAD
+        assert rejection(text[:-1]) == "malformed_decision_candidate"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("[" * 3000 + "]" * 3000, "nonfinite_or_nonnumeric_action"),
+        (r'"112.5\u0000"', "not_a_numeric_literal"),
+        ('{"a": ' * 100 + '{"b": 1, "b": 2}' + "}" * 100, "duplicate_json_key"),
+        ("[" * 100 + "NaN" + "]" * 100, "nonfinite_json_number"),
+    ],
+)
+def test_an_action_is_judged_at_any_depth(value: str, reason: str) -> None:
+    assert rejection(OFFICIAL.replace("112.5", value)) == reason
+
+
 def test_other_block_counts_are_read() -> None:
     names = block_ids(24)
     assert names[:1] + names[-1:] == ("b00", "b23")
@@ -387,70 +402,3 @@ def test_the_grader_takes_both_object_forms_in_block_order() -> None:
     assert decision_values({"decisions": RECORDS[::-1]}).values == expected
     assert decision_values(dict(zip(DEFAULT_BLOCK_IDS, VALUES, strict=True))).values == expected
     assert raw_actions({"decisions": RECORDS}).actions == VALUES
-
-
-PLANS = ["weekly_repeat", "chronos2#1"]
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ('{"plan": "weekly_repeat"}', PlanAnswer("weekly_repeat")),
-        ('I take\n```json\n{"plan": "chronos2#1", "adjust": {}}\n```', PlanAnswer("chronos2#1")),
-        (
-            '{"plan": "weekly_repeat", "adjust": {"b03": 1, "b04": -8}, "why": "peak"}',
-            PlanAnswer("weekly_repeat", {"b03": 1, "b04": -8}),
-        ),
-    ],
-)
-def test_a_plan_answer_is_read(text: str, answer: PlanAnswer) -> None:
-    assert read_plan_answer(text, PLANS) == (answer, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (None, "nontext_response"),
-        ("", "empty_response"),
-        ("weekly_repeat", "no_complete_json"),
-        ('{"plan": "weekly_repeat"} {"plan": "weekly_repeat"}', "ambiguous_candidates"),
-        ('{"plan": "weekly_repeat",}', "malformed_decision_candidate"),
-        ("{plan: weekly_repeat}", "malformed_decision_candidate"),
-        ('{"plan": "weekly_repeat", "plan": "chronos2#1"}', "duplicate_json_key"),
-        ('{"plan": "weekly_repeat", "adjust": {"b00": NaN}}', "nonfinite_json_number"),
-        (OFFICIAL, "not_a_decision_submission"),
-        (OFFICIAL[:-1] + ', "plan": "weekly_repeat"}', "not_a_decision_submission"),
-        ('{"plan": "weekly_repeat", "b00": 5}', "not_a_decision_submission"),
-        ('{"name": "x", "arguments": {}, "plan": "weekly_repeat"}', "not_a_decision_submission"),
-        ('["weekly_repeat"]', "not_a_decision_submission"),
-        ('{"plan": "weekly"}', "unknown_plan"),
-        ('{"plan": ["weekly_repeat"]}', "unknown_plan"),
-        ('{"plan": null}', "unknown_plan"),
-        *[
-            (f'{{"plan": "weekly_repeat", "adjust": {adjust}}}', "bad_adjustment")
-            for adjust in ('{"b08": 1}', '{"b00": 9}', '{"b00": -9}', '{"b00": 1.0}', '{"b00": "1"}', '{"b00": true}')
-        ],
-        *[
-            (f'{{"plan": "weekly_repeat", "adjust": {adjust}}}', "bad_adjustment")
-            for adjust in ("null", "[]", "1", '{"b00": 1e999}', f'{{"b00": {"1" * 5000}}}')
-        ],
-    ],
-)
-def test_each_refusal_of_a_plan_answer_is_named(text: object, reason: str) -> None:
-    assert reason in PLAN_REJECTIONS
-    assert read_plan_answer(text, PLANS) == (None, reason)
-
-
-@relaxed
-@given(
-    st.sampled_from(PLANS),
-    st.dictionaries(st.sampled_from(DEFAULT_BLOCK_IDS), st.integers(-MAX_ADJUSTMENT, MAX_ADJUSTMENT)),
-    PROSE,
-    st.floats(0, 1, exclude_max=True),
-)
-def test_a_plan_answer_amid_prose_reads_back_equal_and_cut_never(
-    plan: str, adjust: dict[str, Any], prose: str, share: float
-) -> None:
-    text = json.dumps({"plan": plan, "adjust": adjust})
-    assert read_plan_answer(f"{prose} {text} {prose}", PLANS) == (PlanAnswer(plan, adjust), None)
-    assert read_plan_answer(f"{prose} {text[: int(share * len(text))]}", PLANS)[0] is None

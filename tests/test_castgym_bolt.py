@@ -107,7 +107,7 @@ class TestWeights:
         loaded = make_loaded(cases, tariff=OFFLINE_TARIFF, models=("castgym_bolt",))
         policy = ForecastPolicy("castgym_bolt")
         desk = Desk(OFFLINE_TARIFF, ("castgym_bolt",), ForecasterPool(default_entries()))
-        decided = vectorised_rows(policy, loaded, [(case.case_id, 0) for case in cases], desk)
+        decided = vectorised_rows(policy, loaded, [(case.case_id, 0) for case in cases], desk, EvaluationSettings())
         fresh = ForecasterPool(default_entries())
         for case, row in zip(cases, decided, strict=True):
             played = play_case(policy, loaded, case.case_id, 0, EvaluationSettings(), fresh)[0]

@@ -70,12 +70,23 @@ class TestEvaluateAndReport:
         assert scores[0] == scores[1]
 
     def test_an_interrupt_keeps_what_is_finished_and_says_so(self, tmp_path: Path) -> None:
-        command = [str(CASTGYM), "evaluate", "--policy", "backtest_8", "--repeats", "4", "--out", "runs", "--workers", "2"]
+        command = [
+            str(CASTGYM),
+            "evaluate",
+            "--policy",
+            "backtest_8",
+            "--repeats",
+            "4",
+            "--out",
+            "runs",
+            "--workers",
+            "2",
+        ]
         log = tmp_path / "runs" / "backtest_8" / "rows.jsonl"
         with subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
-            wait_for_rows(log, 1)
+            wait_for_rows(log, 2)  # an append that is interrupted before it is durable is taken back: one row stays
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 130

@@ -258,7 +258,50 @@ def test_a_gap_of_one_authority_on_a_changing_day_is_no_local_time(tmp_path: Pat
     assert read.isna().to_numpy().sum() == 1
 
 
+MARCH_GAP = pd.Timestamp("2021-03-14 02:00", tz="UTC")
+
+
+def test_a_gap_of_the_only_authority_at_one_change_of_clocks_is_no_proof_of_local_times(tmp_path: Path) -> None:
+    demand = simulate("2021-03-10", "2021-03-20")[["TAL"]]
+    demand.loc[MARCH_GAP, "TAL"] = np.nan
+    read, _ = read_eia930([write(tmp_path / "a.csv", balance_rows(demand))])
+    assert read.index[read["TAL"].isna()].tolist() == [MARCH_GAP]
+
+
+def test_the_only_authority_in_local_times_is_noticed_at_its_second_change_of_clocks(tmp_path: Path) -> None:
+    demand = simulate("2021-03-10", "2021-11-12")[["TAL"]]
+    local = (demand.index + HOUR).tz_convert("America/Chicago").tz_localize(None) - HOUR
+    rows = balance_rows(demand)
+    for row, time in zip(rows, local, strict=True):
+        row[UTC_END] = end_of_hour(time)
+    with pytest.raises(DataError, match="local times"):
+        read_eia930([write(tmp_path / "a.csv", rows)])
+
+
+def test_a_gap_of_all_authorities_is_a_gap_where_local_times_stand_beside_utc(tmp_path: Path) -> None:
+    demand = simulate("2021-03-10", "2021-03-20")
+    demand.loc[MARCH_GAP] = np.nan
+    rows = balance_rows(demand)
+    with pytest.raises(DataError, match="local times"):
+        read_eia930([write(tmp_path / "without.csv", rows)])
+    local = demand.index.tz_convert("America/Chicago").tz_localize(None)
+    for row, time in zip(rows, [*local] * len(demand.columns), strict=True):
+        row[HEADER.index("Local Time at End of Hour")] = end_of_hour(time)
+    read, _ = read_eia930([write(tmp_path / "with.csv", rows)])
+    assert read.index[read.isna().all(axis=1)].tolist() == [MARCH_GAP]
+
+
 # Cases
+
+
+def test_a_lead_of_one_day_needs_fewer_days_after_the_cohort(tmp_path: Path, two_years: pd.DataFrame) -> None:
+    path = write_wide(tmp_path / "wide.csv", two_years.loc[:"2022-08-26"])  # type: ignore[misc]
+    built = eia930_cases([path], families=["day_ahead"], train_stride=30)
+    assert built.source["options"]["test_year"] == 2022
+    assert {case.cohort for case in built.cases if case.split == "test"} == {cohort.name for cohort in COHORTS}
+    assert eia930_cases([path], train_stride=30).source["options"]["test_year"] == 2021
+    with pytest.raises(DataError, match="no cohort of 2023: each needs 15 days before its first date to the end"):
+        eia930_cases([path], test_year=2023, families=["day_ahead"])
 
 
 def test_cases_come_from_the_latest_year_with_a_whole_summer(tmp_path: Path, two_years: pd.DataFrame) -> None:

@@ -1,5 +1,6 @@
 """Forecasters behind one protocol, and the pool that loads and caches them."""
 
+import subprocess
 import sys
 import threading
 
@@ -106,6 +107,23 @@ class TestPool:
         for thread in threads:
             thread.join()
         assert built == [1]
+
+    def test_threads_that_ask_first_at_once_share_one_pool(self) -> None:
+        """In a process of its own, whose pool takes a while to make."""
+        code = (
+            "import threading, time\n"
+            "from castgym.tools.forecasters import pool\n"
+            "make, made, found = pool.default_entries, [], []\n"
+            "def slow():\n    made.append(1); time.sleep(0.1); return make()\n"
+            "pool.default_entries = slow\n"
+            "gate = threading.Barrier(16)\n"
+            "def ask():\n    gate.wait(); found.append(pool.shared_pool())\n"
+            "threads = [threading.Thread(target=ask) for _ in range(16)]\n"
+            "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
+            "print(len(found), len(set(map(id, found))), len(made))\n"
+        )
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert result.stdout.split() == ["16", "1", "1"], result.stderr
 
     def test_descriptions_need_no_package(self) -> None:
         pool = ForecasterPool(default_entries())

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ from factories import SCRIPTED_TARIFF, ScriptedForecaster, make_case, scripted_p
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from castgym.data.errors import ForecasterUnavailableError
 from castgym.data.schema import Case
 from castgym.tools.forecasters.base import QUANTILE_LEVELS
+from castgym.tools.forecasters.cache import DiskCache
+from castgym.tools.forecasters.pool import ForecasterEntry, ForecasterPool
 from castgym.tools.fwbench import FWBENCH_TOOLS, FWBenchTools, Plan
 from castgym.tools.ledger import Ledger
 from castgym.tools.planning.classical import CLASSICAL_METHODS
@@ -151,6 +155,43 @@ def test_the_charge_is_on_record_before_the_forecaster_runs() -> None:
     bench.forecaster.predict = watched  # type: ignore[method-assign]
     bench.buy()
     assert spent_during == [8452]
+
+
+@pytest.mark.parametrize("tool", ["forecast_and_plan", "replay_forecast"])
+def test_a_forecaster_that_cannot_load_charges_nothing(tool: str, tmp_path: Path) -> None:
+    """Its package or weights are missing: that is known before the charge, and nothing reaches the journal."""
+
+    def missing() -> ScriptedForecaster:
+        raise ForecasterUnavailableError("no weights")
+
+    case, ledger = make_case(), Ledger(SCRIPTED_TARIFF, tmp_path / "ledger.jsonl")
+    pool = ForecasterPool([ForecasterEntry(ScriptedForecaster.info, missing)])
+    toolbox = FWBenchTools(case, ledger, pool, ("scripted",), lambda _: "p1").toolbox()
+    arguments = {"series_id": SERIES, "model": "scripted", "horizon": 50, "context_steps": 96}
+    if tool == "replay_forecast":
+        arguments["origin"] = (case.last_visible - timedelta(hours=100)).isoformat()
+    with pytest.raises(ForecasterUnavailableError, match="no weights"):
+        toolbox.call(tool, arguments)
+    assert (ledger.spent, ledger.charges) == (0, ())
+    assert not (tmp_path / "ledger.jsonl").exists() or (tmp_path / "ledger.jsonl").read_text() == ""
+
+
+def test_a_cached_forecast_is_sold_without_the_forecaster(tmp_path: Path) -> None:
+    def missing() -> ScriptedForecaster:
+        raise ForecasterUnavailableError("no weights")
+
+    case = make_case()
+    cache = DiskCache(tmp_path)
+    info = ScriptedForecaster.info
+    ForecasterPool([ForecasterEntry(info, ScriptedForecaster, lambda: "w1")], cache=cache).forecast(
+        "scripted", case.history, 50
+    )
+    ledger = Ledger(SCRIPTED_TARIFF)
+    pool = ForecasterPool([ForecasterEntry(info, missing, lambda: "w1")], cache=cache)
+    toolbox = FWBenchTools(case, ledger, pool, ("scripted",), lambda _: "p1").toolbox()
+    arguments = {"series_id": SERIES, "model": "scripted", "horizon": 50, "context_steps": 336}
+    assert toolbox.call("forecast_and_plan", arguments).error is None
+    assert ledger.spent == 8452
 
 
 def test_what_cannot_be_paid_never_runs() -> None:

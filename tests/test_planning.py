@@ -263,6 +263,37 @@ class TestContractJson:
         with pytest.raises(DataError):
             CapacityContract.from_json({**self.generic.to_json(), **change})
 
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"reservation": "0.3"}, "reservation: expected a valid number, found '0.3'"),
+            ({"shortage": True}, "shortage: expected a valid number, found True"),
+            ({"ramp": 10**400}, "ramp: expected a valid number, found 1000"),
+            ({"block_hours": True}, "block_hours: expected 1, 3 or 6, found True"),
+            ({"block_hours": "3"}, "block_hours: expected 1, 3 or 6, found '3'"),
+            ({"hourly_priority": ["1"] * 24}, "hourly_priority.0: expected a valid number, found '1'"),
+            ({"hourly_priority": [True] * 24}, "hourly_priority.0: expected a valid number, found True"),
+            ({"hourly_priority": [-1.0] * 24}, r"hourly_priority: expected 24 weights >= 0, found \[-1.0, "),
+            ({"hourly_priority": None}, "hourly_priority: expected a list of numbers, found None"),
+            ({"grid": 5}, "expected grid as a list of numbers, found 5"),
+            ({"grid": ["0.5", 1.0]}, "expected grid as a list of finite numbers, found '0.5'"),
+            ({"capacity_grid": ["100", "200"]}, "expected capacity_grid as a list of finite numbers, found '100'"),
+            ({"capacity_grid": [True, 200.0]}, "expected capacity_grid as a list of finite numbers, found True"),
+            ({"capacity_grid": [100.0, 10**5000]}, "found a value of type int"),
+            ({"capacity_grid": None, "grid": [True, 2.0]}, "grid.0: expected a valid number, found True"),
+            ({"capacity_grid": None, "grid": {"low": 0.5}}, "grid: expected a list of numbers, found {'low': 0.5}"),
+            ({"scale": 10**400}, "expected a contract with scale > 0, found 1000"),
+            ({"scale": "200"}, "expected a contract with scale > 0, found '200'"),
+        ],
+    )
+    def test_text_and_booleans_are_no_numbers(self, change: dict[str, object], message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            CapacityContract.from_json({**self.generic.to_json(), **change})
+
+    def test_whole_numbers_are_numbers(self) -> None:
+        whole = {**self.generic.to_json(), "scale": 200, "shortage": 1, "emergency": 0}
+        assert CapacityContract.from_json(whole) == self.generic
+
 
 class TestClassicalMethods:
     start = pd.Timestamp("2026-07-02 22:00", tz="UTC")

@@ -1,5 +1,6 @@
 """Fixed policies, selectors and oracles; and that the vectorised path gives the rows of real episodes."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 from factories import SCRIPTED_TARIFF, ScriptedForecaster, make_case, make_loaded, scripted_pool
 
 from castgym.agents.base import Desk
+from castgym.agents.fixed import ClassicalPolicy
 from castgym.agents.registry import make_policies, policy_factories
 from castgym.agents.selectors import BacktestSelector
 from castgym.data.errors import ConfigError, ForecasterUnavailableError
 from castgym.data.tariff import Tariff
 from castgym.envs.casesets import LoadedCases
 from castgym.evaluation.rows import ResultRow
-from castgym.evaluation.runner import EvaluationSettings, play_case, vectorised_rows
+from castgym.evaluation.runner import EvaluationSettings, play_case, run_config, vectorised_rows
 from castgym.tools.forecasters.base import ForecasterInfo
 from castgym.tools.forecasters.pool import ForecasterEntry, ForecasterPool
 from castgym.tools.planning.classical import CLASSICAL_METHODS
@@ -39,14 +41,17 @@ def loaded_with(tariff: Tariff = SCRIPTED_TARIFF) -> LoadedCases:
     return make_loaded([*cases, *bikes], tariff=tariff, models=("seasonal_empirical", "scripted"))
 
 
-def rows_both_ways(name: str, loaded: LoadedCases, mode: str = "memory") -> tuple[list[ResultRow], list[ResultRow]]:
-    desk = Desk(loaded.case_set.tariff, loaded.case_set.models, scripted_pool(ScriptedForecaster()))
+def rows_both_ways(
+    name: str, loaded: LoadedCases, mode: str = "memory", forecaster: ScriptedForecaster | None = None
+) -> tuple[list[ResultRow], list[ResultRow]]:
+    pool = scripted_pool(forecaster or ScriptedForecaster())
+    desk = Desk(loaded.case_set.tariff, loaded.case_set.models, pool)
     policy = make_policies([name], loaded, desk)[0]
     pending = [(case.case_id, 0) for case in loaded.case_set]
     settings = EvaluationSettings(prompt_mode=mode)  # type: ignore[arg-type]
     played = [play_case(policy, loaded, case_id, repeat, settings, desk.pool)[0] for case_id, repeat in pending]
     return [replace(row, seconds=0.0) for row in played], [
-        replace(row, seconds=0.0) for row in vectorised_rows(policy, loaded, pending, desk)
+        replace(row, seconds=0.0) for row in vectorised_rows(policy, loaded, pending, desk, settings)
     ]
 
 
@@ -154,3 +159,67 @@ def test_a_backend_that_fails_keeps_its_charge_and_the_policy_goes_on() -> None:
     assert row.valid
     assert row.credits == 8452
     assert [call["error"] for call in row.calls] == ["backend_error", None]
+
+
+class FailsOn(ScriptedForecaster):
+    """Fails where the last observation of a series is in a set."""
+
+    def __init__(self, last: Collection[float]) -> None:
+        super().__init__()
+        self.last = set(last)
+
+    def predict(self, context: np.ndarray, horizon: int) -> np.ndarray:
+        self.fail = bool(self.last & set(context[:, -1]))
+        return super().predict(context, horizon)
+
+
+@pytest.mark.parametrize("name", ["fixed_scripted", "catalog_oracle", "weekly_repeat"])
+@pytest.mark.parametrize("failing", [1, 4, None], ids=["one case", "some cases", "all cases"])
+def test_both_paths_write_the_same_rows_where_a_forecaster_fails(name: str, failing: int | None) -> None:
+    loaded = loaded_with()
+    last = [case.history[-1] for case in loaded.case_set][:failing]
+    played, decided = rows_both_ways(name, loaded, forecaster=FailsOn(last))
+    assert decided == played
+    fails = [case.history[-1] in last for case in loaded.case_set]
+    if name == "fixed_scripted":
+        expected = [["backend_error", None] if failed else [None] for failed in fails]
+        assert [[call["error"] for call in row.calls] for row in played] == expected
+        assert all(row.valid and row.credits for row in played)
+    if name == "catalog_oracle":  # it cannot choose without the forecast
+        assert [not row.scored for row in played] == fails
+
+
+def test_the_weights_of_a_model_that_no_case_can_pay_need_not_be_there() -> None:
+    def missing() -> ScriptedForecaster:
+        raise ForecasterUnavailableError("pip install 'castgym[forecast]'")
+
+    pool = ForecasterPool([ForecasterEntry(ForecasterInfo("scripted", ""), missing)])
+    loaded = loaded_with(POOR)
+    desk = Desk(POOR, ("scripted",), pool)
+    played = play_case(
+        make_policies(["fixed_scripted"], loaded, desk)[0],
+        loaded,
+        loaded.case_set.cases[0].case_id,
+        0,
+        EvaluationSettings(),
+        pool,
+    )[0]
+    assert [call["error"] for call in played.calls] == ["unaffordable", None]
+    just_enough = Tariff(8452, SCRIPTED_TARIFF.rates)  # pays the forecast a day ahead, not the one a week ahead
+    with pytest.raises(ForecasterUnavailableError, match="pip install"):
+        make_policies(["fixed_scripted"], loaded_with(just_enough), Desk(just_enough, ("scripted",), pool))
+
+
+def test_the_options_of_a_policy_are_part_of_its_runs_configuration() -> None:
+    class Sampler(ClassicalPolicy):
+        def __init__(self, temperature: float) -> None:
+            super().__init__("weekly_repeat")
+            self.options = {"temperature": temperature}
+
+    loaded = loaded_with()
+    configs = [
+        run_config(policy, loaded, loaded.case_set, {}, EvaluationSettings())
+        for policy in (ClassicalPolicy("weekly_repeat"), Sampler(0.0), Sampler(1.0))
+    ]
+    assert [config.options for config in configs] == [{}, {"temperature": 0.0}, {"temperature": 1.0}]
+    assert len({config.digest for config in configs}) == 3

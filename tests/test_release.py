@@ -1,6 +1,10 @@
 """The published layout: what is written reads back equal, and what is damaged or hostile is refused."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +163,40 @@ def test_damaged_and_hostile_episodes_are_refused(release: Path, fault: str) -> 
         read_release(release)
 
 
+INDEX_FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "another format": (lambda v: v.update(format=2), "expected an index of format 1, found 2"),
+    "no name": (lambda v: v.pop("name"), "of another kind: name"),
+    "weights in a list": (lambda v: v.update(cohort_weights=[1.0]), "of another kind: cohort_weights"),
+    "a weight as text": (lambda v: v.update(cohort_weights={"electricity-july": "1"}), "a weight >= 0 .* found '1'"),
+    "no weight for a cohort": (lambda v: v.update(cohort_weights={}), "found none for electricity-july"),
+    "sigma of zero": (lambda v: v.update(sigma={"electricity": 0}), "expected sigma > 0 for electricity, found 0"),
+    "no sigma for a domain": (lambda v: v.update(sigma={}), "found none for electricity"),
+    "a source as text": (lambda v: v.update(source="test"), "of another kind: source"),
+    "no cases": (lambda v: v.update(cases={}), "of another kind: cases"),
+    "cases in a list": (lambda v: v.update(cases=[CASE]), "of another kind: cases"),
+    "an entry as text": (lambda v: v["cases"].update({CASE: "test"}), "of another kind: cases"),
+    "a cohort as a list": (lambda v: v["cases"][CASE].update(cohort=[1]), "of another kind: cases"),
+    "an unknown split": (lambda v: v["cases"][CASE].update(split="best"), "split to be one of .* found 'best'"),
+    "a case that leaves the folder": (lambda v: v["cases"].update({"../x": {}}), "expected case ids, found '../x'"),
+    "a case without a folder": (lambda v: v["cases"].update({"Nobody": {}}), "there is no folder .*Nobody"),
+}
+
+
+@pytest.mark.parametrize("fault", INDEX_FAULTS)
+def test_a_damaged_index_is_refused(release: Path, fault: str) -> None:
+    damage, message = INDEX_FAULTS[fault]
+    edit(release / "index.json", damage)
+    with pytest.raises(DataError, match=message):
+        read_release(release)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 1}', "[" * 100_000])
+def test_an_index_that_is_no_index_is_refused(release: Path, text: str) -> None:
+    (release / "index.json").write_text(text)
+    with pytest.raises(DataError, match=r"index\.json"):
+        read_release(release)
+
+
 def test_a_link_out_of_the_episode_is_refused(release: Path, tmp_path: Path) -> None:
     series = release / "episodes" / CASE / "series" / "TEST00.csv"
     (tmp_path / "outside.csv").write_bytes(series.read_bytes())
@@ -191,6 +229,35 @@ def test_a_hub_id_without_network_says_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="copy the release here"):
         fetch_release("castgym-tests/no-such-data-set")
+
+
+@pytest.mark.parametrize("revision", [None, "0" * 40])
+def test_a_hub_data_set_is_kept_as_plain_files_by_id_and_revision(
+    release: Path, tmp_path: Path, revision: str | None
+) -> None:
+    """The hub's client finds what an earlier download left there, and asks no network."""
+    folder = tmp_path / "cache" / "releases" / "org--name" / (revision or "main")
+    folder.parent.mkdir(parents=True)
+    shutil.copytree(release, folder)
+    code = (
+        "import sys; from castgym.data.release import fetch_release, read_release;"
+        f"folder = fetch_release('org/name', {revision!r}); print(folder); print(read_release(folder)[0].fingerprint)"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CASTGYM_CACHE": str(tmp_path / "cache")}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.stdout.splitlines() == [str(folder), read_release(release)[0].fingerprint], result.stderr
+
+
+def test_a_revision_that_was_never_downloaded_is_no_other_one(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants
+
+    shutil.copytree(release, tmp_path / "releases" / "org--name" / "main")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("CASTGYM_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match="could not download org/name"):
+        fetch_release("org/name", "0" * 40)
 
 
 def test_a_part_of_a_case_set_cannot_pass_for_the_whole(tmp_path: Path) -> None:

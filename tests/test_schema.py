@@ -1,6 +1,8 @@
 """Cases, targets, case sets and the folder they are kept in."""
 
+import copy
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime, timedelta
@@ -46,7 +48,7 @@ def make_set(cases: tuple[Case, ...] | None = None) -> tuple[CaseSet, TargetStor
     case_set = CaseSet(
         name="tiny",
         cases=cases,
-        cohort_weights={"electricity-july": 1.0},
+        cohort_weights={"electricity-july": 1.0, "electricity-winter": 0.0},
         sigma={"electricity": 0.05},
         tariff=PROTOCOL_TARIFF,
         models=("seasonal_empirical",),
@@ -265,5 +267,54 @@ def test_a_case_set_that_does_not_fit_together_is_refused() -> None:
         replace(case_set, models=("fracast",))
     with pytest.raises(DataError, match="sigma"):
         replace(case_set, sigma={})
+    with pytest.raises(DataError, match="a weight for every cohort with test cases, found none for electricity-july"):
+        replace(case_set, cohort_weights={"electricity-august": 1.0})
+    with pytest.raises(DataError, match="source as a JSON object, found list"):
+        replace(case_set, source=["test"])  # type: ignore[arg-type]
     with pytest.raises(DataError, match="belong to another"):
         TargetStore([])["AZPS"]
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), 10**400, "0.5", True, None])
+@pytest.mark.parametrize("name", ["cohort_weights", "sigma"])
+def test_weights_and_sigma_are_finite_numbers_and_not_negative(name: str, value: Any) -> None:
+    case_set, _ = make_set()
+    key = {"cohort_weights": "electricity-july", "sigma": "electricity"}[name]
+    with pytest.raises(DataError, match=rf"expected .* >=? ?0 for {key}, found"):
+        replace(case_set, **{name: {**getattr(case_set, name), key: value}})
+
+
+def test_nobody_can_change_what_a_case_set_says_of_itself() -> None:
+    case_set = replace(make_set()[0], source={"kind": "test", "options": {"days": [1, 9]}})
+    mappings: tuple[Any, ...] = (case_set.cohort_weights, case_set.sigma, case_set.source, case_set.source["options"])
+    for mapping in mappings:
+        name = next(iter(mapping))
+        for change in (
+            lambda mapping: mapping.update(more=1),
+            lambda mapping, name=name: mapping.__setitem__(name, 1),
+            lambda mapping, name=name: mapping.pop(name),
+            lambda mapping: mapping.clear(),
+            lambda mapping: mapping.__ior__({"more": 1}),
+            lambda mapping: mapping.setdefault("more", 1),
+        ):
+            with pytest.raises(TypeError, match="cannot be changed"):
+                change(mapping)
+    with pytest.raises(AttributeError):
+        case_set.source["options"]["days"].append(2)
+    given = {"electricity": 0.05}
+    kept = replace(case_set, sigma=given)
+    given["electricity"] = 1.0
+    assert kept.sigma["electricity"] == 0.05
+
+
+def test_read_only_mappings_are_pickled_copied_and_written() -> None:
+    case_set = replace(make_set()[0], source={"kind": "test", "options": {"days": [1, 9]}})
+    for again in (pickle.loads(pickle.dumps(case_set)), copy.deepcopy(case_set), copy.copy(case_set)):
+        assert again.fingerprint == case_set.fingerprint
+        assert again.source == case_set.source
+        with pytest.raises(TypeError, match="cannot be changed"):
+            again.source["kind"] = "other"
+    assert json.loads(json.dumps(case_set.source)) == {"kind": "test", "options": {"days": [1, 9]}}
+    changeable = dict(case_set.sigma)
+    changeable["cycle_hire"] = 1.0
+    assert "cycle_hire" not in case_set.sigma

@@ -13,7 +13,8 @@ from castgym.data.builder import BuiltCases
 from castgym.data.cohorts import PROTOCOL_COHORTS
 from castgym.data.errors import ConfigError
 from castgym.data.simulate import demand_sha256, simulate_demand
-from castgym.data.simulate_parts import Draws, autoregressive, free_days
+from castgym.data.simulate_calendar import free_days
+from castgym.data.simulate_parts import Draws, autoregressive
 from castgym.tools.planning.batch import classical_plans, realized_losses
 from castgym.tools.planning.classical import CLASSICAL_METHODS
 
@@ -28,6 +29,21 @@ def demand() -> pd.DataFrame:
 
 def test_seed_0_gives_known_bytes(demand: pd.DataFrame) -> None:
     assert demand_sha256(demand) == SEED_0
+
+
+def test_no_installed_calendar_moves_a_value() -> None:
+    """Packages of public holidays add and rename days from one version to the next."""
+    code = (
+        "import sys; sys.modules['holidays'] = None;"
+        "from castgym.data.simulate import *; print(demand_sha256(simulate_demand(0)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == SEED_0, run.stderr
+
+
+def test_years_without_written_holidays_are_refused() -> None:
+    with pytest.raises(KeyError):
+        free_days(pd.date_range("2031-01-01", periods=24, freq="h", tz="UTC"), "England")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +106,7 @@ def test_electricity_peaks_in_summer_or_winter_and_rests_on_free_days(demand: pd
     peaks = monthly.idxmax()
     assert peaks.isin([7, 8]).sum() >= 4 and peaks.isin([12, 1, 2]).sum() >= 4
     local = electricity.index.tz_convert("America/Chicago")  # type: ignore[attr-defined]
-    free = free_days(local, "US")[:, 0]
+    free = free_days(local, "United States")[:, 0]
     assert (electricity[free].mean() < electricity[~free].mean()).all()
 
 
@@ -105,7 +121,7 @@ def test_neighbours_share_their_weather(demand: pd.DataFrame) -> None:
 def test_commuters_ride_twice_on_workdays_in_london_time(demand: pd.DataFrame) -> None:
     cycle_hire = demand.filter(like="SIMC")
     local = cycle_hire.index.tz_convert("Europe/London")  # type: ignore[attr-defined]
-    free = free_days(local, "GB", "ENG")[:, 0]
+    free = free_days(local, "England")[:, 0]
     total = cycle_hire.sum(axis=1)
     for season in (local.month.isin([1, 2]), local.month.isin([6, 7])):
         workday = total[season & ~free].groupby(local[season & ~free].hour).mean()

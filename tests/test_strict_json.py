@@ -15,6 +15,7 @@ from castgym.tools.strict_json import (
     check_value,
     is_number_literal,
     loads,
+    loads_unlimited,
     parse_number,
     scan_value,
 )
@@ -84,17 +85,6 @@ def test_the_largest_integers_of_float64_are_read_exactly() -> None:
     largest = int(1.7976931348623157e308)
     assert loads(str(largest)) == largest
     assert loads(str(-largest)) == -largest
-
-
-def test_overflow_can_become_infinity_for_a_caller_that_judges_numbers_itself() -> None:
-    assert loads(f"[1e999, -1e999, {'1' * 5000}, -{'1' * 5000}]", overflow="infinity") == [
-        math.inf,
-        -math.inf,
-        math.inf,
-        -math.inf,
-    ]
-    with pytest.raises(StrictJsonError, match="nonfinite_number"):
-        loads("[Infinity]", overflow="infinity")
 
 
 def test_a_fault_says_where_the_text_breaks() -> None:
@@ -175,6 +165,53 @@ def test_number_literals_have_the_value_that_json_gives(text: str) -> None:
     number = parse_number(text)
     assert number == json.loads(text)
     assert type(number) is type(json.loads(text))
+
+
+class TestUnlimited:
+    """For callers that ignore what they do not need."""
+
+    @relaxed
+    @given(VALUES)
+    def test_depth_changes_no_value(self, value: object) -> None:
+        text = json.dumps(value)
+        assert loads_unlimited(text) == value
+        deep = loads_unlimited("[" * (MAX_DEPTH + 6) + f" {text}\n" + "]" * (MAX_DEPTH + 6))
+        for _ in range(MAX_DEPTH + 6):
+            (deep,) = deep
+        assert deep == value
+        assert [type(item) for item in (deep if isinstance(deep, list) else [])] == [
+            type(item) for item in (value if isinstance(value, list) else [])
+        ]
+
+    def test_any_character_and_any_number_is_read(self) -> None:
+        for opening, closing in (("", ""), ("[" * 100, "]" * 100)):
+            value = loads_unlimited(f'{opening}["\\u0000", "\\ud800", -1e999, {"1" * 5000}]{closing}')
+            for _ in opening:
+                (value,) = value
+            assert value == ["\x00", "\ud800", -math.inf, math.inf]
+
+    @pytest.mark.parametrize("depth", [0, 3000])
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [
+            ('{"a": 1, "a": 1}', "duplicate_key"),
+            ("NaN", "nonfinite_number"),
+            ("-Infinity", "nonfinite_number"),
+            ("[1,]", "malformed_json"),
+            ("1 1", "malformed_json"),
+        ],
+    )
+    def test_what_is_wrong_at_any_depth_has_its_name(self, text: str, kind: str, depth: int) -> None:
+        with pytest.raises(StrictJsonError) as caught:
+            loads_unlimited('{"a": [' * depth + text + "]}" * depth)
+        assert caught.value.kind == kind
+
+    def test_the_time_is_linear_and_no_depth_overflows_the_stack(self) -> None:
+        started = time.process_time()
+        for depth in (3000, 200_000):
+            assert loads_unlimited("[" * depth + "]" * depth) is not None
+            assert loads_unlimited('{"a":' * depth + "1" + "}" * depth) is not None
+        assert time.process_time() - started < 15
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "1\n", "+1", "01", "1.", ".5", "1_000", "1,000", "0x1", "NaN", "١"])

@@ -276,3 +276,75 @@ class TestSources:
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
         assert result.returncode == 0, result.stderr
+
+
+class TestPins:
+    """A revision that a user names is the one that is loaded."""
+
+    FIRST, SECOND = "a" * 40, "b" * 40
+
+    @pytest.fixture
+    def hub(self, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """The hub's cache: `main` at a first commit, the tag `v2` at a second one with other weights; no network."""
+        import huggingface_hub.constants
+
+        repository = tmp_path / "hub" / "models--amazon--chronos-bolt-tiny"
+        (repository / "refs").mkdir(parents=True)
+        (repository / "refs" / "main").write_text(self.FIRST)
+        (repository / "refs" / "v2").write_text(self.SECOND)
+        shutil.copytree(models / "chronos_bolt_tiny", repository / "snapshots" / self.FIRST)
+        save_bolt(repository / "snapshots" / self.SECOND, seed=1)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        return repository / "snapshots"
+
+    @pytest.mark.parametrize(
+        ("pin", "commit"),
+        [
+            ("amazon/chronos-bolt-tiny", FIRST),
+            (f"amazon/chronos-bolt-tiny@{FIRST}", FIRST),
+            (f"amazon/chronos-bolt-tiny@{SECOND}", SECOND),
+            ("amazon/chronos-bolt-tiny@v2", SECOND),
+        ],
+    )
+    def test_the_pinned_revision_is_what_forecasts(
+        self, hub: Path, models: Path, pin: str, commit: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CASTGYM_MODELS", f"{models}, chronos_bolt_tiny={pin}")
+        pool = ForecasterPool(default_entries())
+        weights = ModelSource("chronos_bolt_tiny", chronos_models.PACKAGE, local=hub / commit)
+        expected = Chronos(chronos_models.BOLT_TINY_INFO, weights, batch_size=4).predict(CONTEXTS[:1], 24)
+        assert np.array_equal(pool.forecast("chronos_bolt_tiny", CONTEXTS[0], 24), np.sort(expected[0]))
+        assert chronos_models.BOLT_TINY.at(pin).identity() == weights.identity()
+        pool.require(["timesfm25"])  # not pinned: from the folder
+
+    def test_a_commit_that_is_not_there_is_no_other_one(self, hub: Path) -> None:
+        pins = {"chronos_bolt_tiny": f"amazon/chronos-bolt-tiny@{'c' * 40}"}
+        with pytest.raises(ForecasterUnavailableError, match="ccccc"):
+            ForecasterPool(default_entries(pins=pins)).require(["chronos_bolt_tiny"])
+
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ("chronos2=chronos-2", "expected a hub model such as amazon/chronos-2@COMMIT for chronos2"),
+            ("chronos2=amazon/chronos-2@", "found 'amazon/chronos-2@'"),
+            ("chronos9=amazon/chronos-2@abc", "no hub model is pinned for chronos9: expected one of chronos_bolt"),
+            ("castgym_bolt=org/name@abc", "castgym_bolt does not come from the hub"),
+            ("chronos2=a/b@c,chronos2=a/b@d", "pins a forecaster twice"),
+            ("/no/such/folder,chronos2=a/b@c", "names /no/such/folder, which is no folder"),
+        ],
+    )
+    def test_a_setting_that_fits_nothing_is_refused(
+        self, setting: str, message: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CASTGYM_MODELS", setting)
+        with pytest.raises(ConfigError, match=message):
+            default_entries()
+
+    def test_a_folder_may_have_any_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = tmp_path / "a=b, c"
+        folder.mkdir()
+        monkeypatch.setenv("CASTGYM_MODELS", str(folder))
+        assert models_folder() == folder
+        monkeypatch.delenv("CASTGYM_MODELS")
+        assert models_folder() is None

@@ -132,13 +132,11 @@ def _symbol(token: re.Match[str]) -> str:
     return token[1] if token.lastindex == 1 else "s" if token.lastindex == 2 else "v"
 
 
-def loads(text: str, *, overflow: Literal["refuse", "infinity"] = "refuse") -> Any:
+def loads(text: str) -> Any:
     """Read exactly one JSON value.
 
     Args:
         text: the value, with JSON whitespace around it.
-        overflow: what becomes of numbers beyond float64: refused, or the infinity of their sign, for a caller that
-            judges each number itself.
 
     Returns:
         `dict`, `list`, `str`, `int`, `float`, `bool` or `None`; integers stay `int`.
@@ -146,15 +144,13 @@ def loads(text: str, *, overflow: Literal["refuse", "infinity"] = "refuse") -> A
     Raises:
         StrictJsonError: with one of `JSON_FAULTS`.
     """
-    scan = scan_value(text)
-    if not scan.complete or text[scan.end :].strip(WHITESPACE):
-        raise StrictJsonError("malformed_json", _describe_break(text, scan))
+    scan = _scan_whole(text)
     if scan.depth > MAX_DEPTH:
         raise StrictJsonError("nested_too_deep", f"{scan.depth} levels of nesting; at most {MAX_DEPTH} are read")
 
     def read_number(literal: str, kind: type[int] | type[float]) -> int | float:
         number = parse_number(literal, kind)
-        if math.isinf(number) and overflow == "refuse":
+        if math.isinf(number):
             raise StrictJsonError("number_overflow", f"{_excerpt(literal)} is beyond the range of float64")
         return number
 
@@ -165,8 +161,69 @@ def loads(text: str, *, overflow: Literal["refuse", "infinity"] = "refuse") -> A
         parse_int=lambda literal: read_number(literal, int),
         parse_float=lambda literal: read_number(literal, float),
     )
-    check_value(value, finite=overflow == "refuse")
+    check_value(value)
     return value
+
+
+def loads_unlimited(text: str) -> Any:
+    """Read exactly one JSON value for a caller that judges each part of it and ignores the rest.
+
+    The grammar, unique keys and the ban on NaN hold as in `loads`. Numbers beyond float64 become the infinity of their
+    sign, strings hold any character, and nesting has no limit: what a caller ignores must not decide.
+
+    Args:
+        text: the value, with JSON whitespace around it.
+
+    Returns:
+        As `loads`. Deeply nested values must not be handed to code that recurses.
+
+    Raises:
+        StrictJsonError: `malformed_json`, `duplicate_key` or `nonfinite_number`.
+    """
+    scan = _scan_whole(text)
+    if scan.depth > MAX_DEPTH:
+        return _build(text)
+    return json.loads(
+        text,
+        object_pairs_hook=_unique_keys,
+        parse_constant=_refuse_constant,
+        parse_int=lambda literal: parse_number(literal, int),
+        parse_float=lambda literal: parse_number(literal, float),
+    )
+
+
+def _scan_whole(text: str) -> Scan:
+    """The extent of the one value of a text.
+
+    Raises:
+        StrictJsonError: it is not exactly one value.
+    """
+    scan = scan_value(text)
+    if not scan.complete or text[scan.end :].strip(WHITESPACE):
+        raise StrictJsonError("malformed_json", _describe_break(text, scan))
+    return scan
+
+
+def _build(text: str) -> Any:
+    """The value of a text whose grammar was checked, without recursion: `json.loads` recurses once a level."""
+    open_items: list[list[Any]] = [[]]
+    for token in _TOKEN.finditer(text):
+        mark, string, scalar = token.groups()
+        if mark in ("{", "["):
+            open_items.append([])
+        elif mark in ("}", "]"):
+            items = open_items.pop()
+            pairs = list(zip(items[::2], items[1::2], strict=True)) if mark == "}" else []
+            open_items[-1].append(_unique_keys(pairs) if mark == "}" else items)
+        elif string or scalar:
+            open_items[-1].append(_scalar(string or scalar))
+    return open_items[0][0]
+
+
+def _scalar(token: str) -> Any:
+    if is_number_literal(token):
+        return parse_number(token)
+    return json.loads(token, parse_constant=_refuse_constant)
 
 
 def is_number_literal(text: str) -> bool:

@@ -92,6 +92,11 @@ class Chronos:
         """Name and notes."""
         return self._info
 
+    @property
+    def pipeline(self) -> Any:
+        """The library's pipeline, for inputs that `predict` does not know, such as covariates."""
+        return self._pipeline
+
     def predict(self, context: FloatArray, horizon: int) -> FloatArray:
         """The library's quantiles of each series, shape (N, H, 9)."""
         extended = horizon > self._pipeline.model_prediction_length

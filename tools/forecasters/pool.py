@@ -2,9 +2,7 @@
 
 import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +14,13 @@ from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
 from castgym.tools.forecasters import chronos_models, fracast_model, seasonal, timesfm_model
 from castgym.tools.forecasters.base import FloatArray, Forecaster, ForecasterInfo, checked_forecast
-from castgym.tools.forecasters.cache import DiskCache
-from castgym.tools.forecasters.sources import models_folder
+from castgym.tools.forecasters.batches import BATCH, run_batches
+from castgym.tools.forecasters.cache import DiskCache, ForecastCache
+from castgym.tools.forecasters.limit import FORECAST_SECONDS, TimeLimit
+from castgym.tools.forecasters.sources import ModelSource, models_folder, models_pins
 
 CACHE_ENTRIES = 8192
 """Forecasts kept in memory (336 steps of nine quantiles are 24 kB)."""
-
-_BATCH = 32
-"""Series computed between two writes to the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,7 @@ class ForecasterPool:
         entries: what each forecaster is and how to build it (called at most once, on first use).
         cache_entries: forecasts kept in memory, oldest dropped first.
         cache: forecasts kept on disk; `None` keeps none.
+        seconds: longest time of a forecast, loading not counted; a batch has that for each of its series.
     """
 
     def __init__(
@@ -55,14 +53,13 @@ class ForecasterPool:
         entries: Sequence[ForecasterEntry],
         cache_entries: int = CACHE_ENTRIES,
         cache: DiskCache | None = None,
+        seconds: float = FORECAST_SECONDS,
     ) -> None:
         self._entries = {entry.info.name: entry for entry in entries}
         self._loaded: dict[str, Forecaster] = {}
         self._identities: dict[str, str] = {}
-        self._memory: OrderedDict[str, FloatArray] = OrderedDict()
-        self._cache_entries = cache_entries
-        self._disk = cache
-        self._lock = threading.Lock()
+        self._cache = ForecastCache(cache_entries, cache)
+        self._limit = TimeLimit(seconds)
         self._load_locks = {name: threading.Lock() for name in self._entries}
 
     @property
@@ -115,7 +112,7 @@ class ForecasterPool:
 
     def on_disk(self, name: str) -> bool:
         """Whether forecasts of that name are kept on disk: those of cheap forecasters are not."""
-        return self._disk is not None and self._entry(name).identity is not None
+        return self._cache.disk is not None and self._entry(name).identity is not None
 
     def forecast(self, name: str, context: FloatArray, horizon: int) -> FloatArray:
         """Forecast one series, or return the cached forecast of the same content.
@@ -129,16 +126,13 @@ class ForecasterPool:
             Quantiles, shape (H, 9), read-only.
 
         Raises:
-            BackendError: the forecaster failed.
+            BackendError: the forecaster failed, or took longer than the limit. What it returns later is kept.
             ForecasterUnavailableError: its package or weights are missing.
         """
         values = _canonical(context)
         key = self._key(name, values, horizon)
         found = self._cached(name, key, horizon)
-        if found is None:
-            found = checked_forecast(self.get(name), values[None], horizon)[0]
-            self._keep(name, key, found)
-        return found
+        return found if found is not None else self._compute(name, {key: values}, horizon)[0]
 
     def forecast_many(
         self,
@@ -163,7 +157,7 @@ class ForecasterPool:
             Quantiles, shape (N, H, 9).
 
         Raises:
-            BackendError: the forecaster failed.
+            BackendError: the forecaster failed, or a batch took longer than the limit.
             ForecasterUnavailableError: its package or weights are missing.
         """
         rows = [_canonical(context) for context in contexts]
@@ -179,7 +173,6 @@ class ForecasterPool:
                     found[key] = cached
         progress(sum(key in found for key in keys), 0)
         for key, quantiles in self._computed(name, missing, horizon, workers):
-            self._keep(name, key, quantiles)
             found[key] = quantiles
             progress(0, keys.count(key))
         return np.stack([found[key] for key in keys])
@@ -191,45 +184,31 @@ class ForecasterPool:
         by_length: dict[int, list[str]] = {}
         for key, row in missing.items():
             by_length.setdefault(len(row), []).append(key)
-        batches = [same[start : start + _BATCH] for same in by_length.values() for start in range(0, len(same), _BATCH)]
+        batches = [same[start : start + BATCH] for same in by_length.values() for start in range(0, len(same), BATCH)]
 
-        def run(batch: list[str]) -> FloatArray:
-            return checked_forecast(self.get(name), np.stack([missing[key] for key in batch]), horizon)
+        def run(batch: list[str]) -> list[FloatArray]:
+            return self._compute(name, {key: missing[key] for key in batch}, horizon)
 
-        if workers == 1 or len(batches) <= 1:
-            for batch in batches:
-                yield from zip(batch, run(batch), strict=True)
-            return
-        threads = ThreadPoolExecutor(workers)
-        try:
-            running = {threads.submit(run, batch): batch for batch in batches}
-            for done in as_completed(running):
-                yield from zip(running[done], done.result(), strict=True)
-        finally:  # an interrupt or a fault does not wait for what has not begun
-            threads.shutdown(cancel_futures=True)
+        for batch, quantiles in run_batches(batches, run, workers):
+            yield from zip(batch, quantiles, strict=True)
+
+    def _compute(self, name: str, rows: Mapping[str, FloatArray], horizon: int) -> list[FloatArray]:
+        """Forecast and keep series of one length, by key, shape (H, 9) each, or give up at the time limit."""
+        forecaster = self.get(name)
+
+        def run() -> list[FloatArray]:
+            computed = list(checked_forecast(forecaster, np.stack(list(rows.values())), horizon))
+            for key, quantiles in zip(rows, computed, strict=True):
+                self._keep(name, key, quantiles)
+            return computed
+
+        return self._limit.run(name, run, len(rows))
 
     def _cached(self, name: str, key: str, horizon: int) -> FloatArray | None:
-        with self._lock:
-            if key in self._memory:
-                self._memory.move_to_end(key)
-                return self._memory[key]
-        if self._disk is None or not self.on_disk(name):
-            return None
-        found = self._disk.get(key, horizon)
-        if found is not None:
-            self._remember(key, found)
-        return found
+        return self._cache.get(key, horizon, on_disk=self.on_disk(name))
 
     def _keep(self, name: str, key: str, quantiles: FloatArray) -> None:
-        self._remember(key, quantiles)
-        if self._disk is not None and self.on_disk(name):
-            self._disk.put(key, quantiles)
-
-    def _remember(self, key: str, quantiles: FloatArray) -> None:
-        with self._lock:
-            self._memory[key] = quantiles
-            while len(self._memory) > self._cache_entries:
-                self._memory.popitem(last=False)
+        self._cache.put(key, quantiles, on_disk=self.on_disk(name))
 
     def _key(self, name: str, values: FloatArray, horizon: int) -> str:
         """Digest of all that determines a forecast."""
@@ -254,30 +233,41 @@ def _canonical(context: FloatArray) -> FloatArray:
     return np.ascontiguousarray(context, dtype="<f8")
 
 
-def default_entries(models: Path | None = None, device: str = "cpu") -> tuple[ForecasterEntry, ...]:
+def default_entries(
+    models: Path | None = None, device: str = "cpu", pins: Mapping[str, str] | None = None
+) -> tuple[ForecasterEntry, ...]:
     """Every forecaster that castgym knows. None is loaded, nor its package imported, before it is asked for.
 
     Args:
         models: folder of downloaded models; by default the one named by `$CASTGYM_MODELS`, if it is set.
         device: torch device of the foundation models.
+        pins: hub models to take in place of the shipped ones, forecaster name to `org/name@revision`; by default those
+            of `$CASTGYM_MODELS`.
 
     Raises:
-        ConfigError: `$CASTGYM_MODELS` names no folder.
+        ConfigError: `$CASTGYM_MODELS` names no folder, or a pin fits no forecaster.
     """
     models = models or models_folder()
+    pins = models_pins() if pins is None else pins
+    shipped_sources = (*(source for _, source, _ in chronos_models.MODELS), timesfm_model.SOURCE)
+    if unknown := sorted(set(pins) - {source.name for source in shipped_sources}):
+        known = ", ".join(source.name for source in shipped_sources if source.hub_id)
+        raise ConfigError(f"no hub model is pinned for {', '.join(unknown)}: expected one of {known}")
+
+    def chosen(source: ModelSource) -> ModelSource:
+        return source.at(pins[source.name]) if source.name in pins else source.within(models)
+
     entries = [
         ForecasterEntry(seasonal.INFO, seasonal.SeasonalEmpirical),
         ForecasterEntry(fracast_model.INFO, fracast_model.Fracast, fracast_model.package_identity),
     ]
     for info, shipped, cpu_rows in chronos_models.MODELS:
-        source = shipped.within(models)
-        rows = cpu_rows if device == "cpu" else _BATCH
+        source = chosen(shipped)
+        rows = cpu_rows if device == "cpu" else BATCH
         build = partial(chronos_models.Chronos, info, source, device=device, batch_size=rows)
         entries.append(ForecasterEntry(info, build, partial(source.identity, chronos_models.DTYPE)))
-    timesfm = timesfm_model.SOURCE.within(models)
-    build_timesfm = partial(
-        timesfm_model.TimesFM25, timesfm, device=device, batch_size=1 if device == "cpu" else _BATCH
-    )
+    timesfm = chosen(timesfm_model.SOURCE)
+    build_timesfm = partial(timesfm_model.TimesFM25, timesfm, device=device, batch_size=1 if device == "cpu" else BATCH)
     entries.append(ForecasterEntry(timesfm_model.INFO, build_timesfm, timesfm.identity))
     return tuple(entries)
 

@@ -4,7 +4,8 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,10 @@ from castgym.data.errors import ConfigError, ForecasterUnavailableError
 from castgym.data.files import sha256_hex
 
 MODELS_VARIABLE = "CASTGYM_MODELS"
-"""Environment variable that names a folder of downloaded models."""
+"""Environment variable that says where models come from: a folder of downloaded ones, pins of hub models, or both:
+`/my/models,chronos2=amazon/chronos-2@COMMIT`."""
+
+_HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
@@ -29,7 +33,7 @@ class ModelSource:
         hub_id: repository on the Hugging Face Hub; empty for weights that are only local.
         revision: branch, tag or commit of the repository. The shipped sources follow the branch `main`, since no
             commit of theirs could be checked when they were written: the digest of the weights is what identifies a
-            model here, and whoever needs a certain commit gives it, or downloads it into `models`.
+            model here, and whoever needs a certain commit pins it (`at`), or downloads it into `models`.
         models: folder of downloaded models: `<models>/<name>` or `<models>/<hub_id>` is read instead of the hub.
         local: folder of the weights, read before all else.
         files: what the folder must hold.
@@ -46,6 +50,22 @@ class ModelSource:
     def within(self, models: Path | None) -> "ModelSource":
         """The same source, looked for in a folder of downloaded models first."""
         return replace(self, models=models)
+
+    def at(self, hub: str) -> "ModelSource":
+        """The same model from a certain repository and revision of the hub, whatever lies in `models`.
+
+        Args:
+            hub: `org/name@revision`, where the revision is a commit, a tag or a branch; without it, `main`.
+
+        Raises:
+            ConfigError: it is no such text, or the weights do not come from the hub.
+        """
+        found = _HUB.fullmatch(hub)
+        if found is None:
+            raise ConfigError(f"expected a hub model such as amazon/chronos-2@COMMIT for {self.name}, found {hub!r}")
+        if not self.hub_id:
+            raise ConfigError(f"{self.name} does not come from the hub, so no revision of it can be pinned")
+        return replace(self, hub_id=found["id"], revision=found["revision"] or "main", models=None)
 
     def folder(self) -> Path:
         """The folder of the weights: `local`, else one in `models`, else the hub's cache, else a download.
@@ -104,18 +124,44 @@ class ModelSource:
 
 
 def models_folder() -> Path | None:
-    """The folder named by `$CASTGYM_MODELS`, if it is set.
+    """The folder named by `$CASTGYM_MODELS`, if one is named.
 
     Raises:
-        ConfigError: it is set and is no folder.
+        ConfigError: what is named is no folder.
     """
-    named = os.environ.get(MODELS_VARIABLE)
-    if not named:
-        return None
-    folder = Path(named).expanduser()
-    if not folder.is_dir():
-        raise ConfigError(f"{MODELS_VARIABLE} names {folder}, which is no folder")
+    folder, _ = _models_setting()
     return folder
+
+
+def models_pins() -> Mapping[str, str]:
+    """The hub models that `$CASTGYM_MODELS` pins: forecaster name to `org/name@revision`.
+
+    Raises:
+        ConfigError: a forecaster is pinned twice.
+    """
+    _, pins = _models_setting()
+    return pins
+
+
+def _models_setting() -> tuple[Path | None, Mapping[str, str]]:
+    setting = os.environ.get(MODELS_VARIABLE, "")
+    parts = [part.strip() for part in setting.split(",") if part.strip()]
+    if Path(setting).expanduser().is_dir():  # a folder's name may hold a comma or an equals sign
+        parts = [setting] if setting else []
+    pinned = [part.partition("=") for part in parts if _is_pin(part)]
+    pins = {name.strip(): hub.strip() for name, _, hub in pinned}
+    if len(pins) < len(pinned):
+        raise ConfigError(f"{MODELS_VARIABLE} pins a forecaster twice: {setting}")
+    folders = [Path(part).expanduser() for part in parts if not _is_pin(part)]
+    if len(folders) > 1:
+        raise ConfigError(f"expected one folder in {MODELS_VARIABLE}, found {', '.join(map(str, folders))}")
+    if folders and not folders[0].is_dir():
+        raise ConfigError(f"{MODELS_VARIABLE} names {folders[0]}, which is no folder")
+    return (folders[0] if folders else None), pins
+
+
+def _is_pin(part: str) -> bool:
+    return "=" in part and not Path(part).expanduser().is_dir()
 
 
 def missing_package(name: str, package: str, error: Exception) -> ForecasterUnavailableError:
