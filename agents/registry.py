@@ -61,7 +61,7 @@ def make_policies(names: Sequence[str], loaded: LoadedCases, desk: Desk) -> list
     if unknown or not wanted:
         found = ", ".join(unknown) or "none"
         raise ConfigError(f"unknown policy {found}: expected one of {', '.join(factories)}, all, or module:name")
-    policies = [factories[name]() if name in factories else _imported(name) for name in wanted]
+    policies = [factories[name]() if name in factories else imported_policy(name) for name in wanted]
     horizons = {case.expected_horizon for case in loaded.case_set}
     for policy in policies:
         # A model that no case can pay for never runs, so its weights need not be there.
@@ -73,7 +73,15 @@ def _payable(model: str, horizons: Collection[int], tariff: Tariff) -> bool:
     return any(tariff.price(model, horizon, HISTORY_HOURS).credits <= tariff.budget for horizon in horizons)
 
 
-def _imported(name: str) -> Policy:
+def imported_policy(name: str) -> Policy:
+    """One's own policy.
+
+    Args:
+        name: `module:name`, where calling `name` without arguments gives a `Policy`.
+
+    Raises:
+        ConfigError: it leads to no policy.
+    """
     module, _, attribute = name.partition(":")
     if str(Path.cwd()) not in sys.path:  # a console script does not look into the folder where it is called
         sys.path.insert(0, str(Path.cwd()))

@@ -1,5 +1,7 @@
 """What commands share: options, plain lines, and the columns of a progress bar."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -32,3 +34,13 @@ def progress_columns() -> tuple[ProgressColumn, ...]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command with a word about what is saved, not with a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what is finished is saved, and the same command continues it", err=True)
+        raise typer.Exit(130) from None

@@ -1,7 +1,7 @@
 """`castgym evaluate`: run policies over a case set into resumable run folders."""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -12,7 +12,8 @@ from rich.progress import Progress, TaskID
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
-from castgym.cli.console import progress_columns, say
+from castgym.cli.console import interruptible, progress_columns, say
+from castgym.cli.evaluate_windows import evaluate_windows
 from castgym.cli.forecasts import FORECAST_THREADS, affordable, warm_forecasts
 from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
@@ -21,6 +22,7 @@ from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.episode import POOLS, pool_models
 from castgym.envs.prompts import PromptMode
 from castgym.envs.scoring import COMBINED, OBJECTIVES, find_objective
+from castgym.evaluation.forecast_runner import ForecastSettings
 from castgym.evaluation.runner import EvaluationSettings
 from castgym.evaluation.runner import evaluate as run_policy
 from castgym.tools.forecasters.base import BackendError
@@ -30,7 +32,22 @@ from castgym.tools.forecasters.pool import shared_pool
 def evaluate(
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="A name, `all`, or module:name; repeat.")],
     cases: Annotated[str, typer.Option(help="`embedded` or a case set folder.")] = EMBEDDED,
+    windows: Annotated[
+        str | None,
+        typer.Option(help="Forecasting windows instead of cases: `embedded`, or a folder of `castgym data windows`."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run folders.")] = None,
+    files: Annotated[Path | None, typer.Option(help="With --windows: folder of the official files.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="With --windows: data set to keep; repeat.")] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="With --windows: rows between origins; the horizon by default.")
+    ] = None,
+    forecaster: Annotated[
+        list[str] | None, typer.Option(help="With --windows: forecaster that episodes offer; repeat.")
+    ] = None,
+    backtests: Annotated[
+        int, typer.Option(min=0, help="With --windows: past horizons on which episodes measure forecasters.")
+    ] = 3,
     split: Annotated[str, typer.Option(help="Split to run.")] = "test",
     cohort: Annotated[list[str] | None, typer.Option(help="Cohort to keep; repeat.")] = None,
     family: Annotated[list[str] | None, typer.Option(help="Lead to keep: day_ahead or week_ahead.")] = None,
@@ -48,7 +65,24 @@ def evaluate(
     vectorised: Annotated[bool, typer.Option("--vectorised", help="Same rows without playing episodes.")] = False,
     keep_episodes: Annotated[bool, typer.Option("--keep-episodes", help="Also keep prompts and responses.")] = False,
 ) -> None:
-    """Run policies over a case set. The same command continues an interrupted run."""
+    """Run policies over cases or windows. The same command continues an interrupted run."""
+    if windows is not None:
+        _refuse_with_windows(cases=cases != EMBEDDED, cohort=cohort, family=family, vectorised=vectorised)
+        evaluate_windows(
+            policy,
+            windows,
+            files=files,
+            datasets=dataset,
+            split=split,  # type: ignore[arg-type]  # the source checks it
+            stride=stride,
+            limit=limit,
+            models=forecaster,
+            backtests=backtests,
+            prompt_mode=prompt_mode,
+            settings=ForecastSettings(repeats, seed, keep_episodes),
+            out=out,
+        )
+        return
     for name, value, allowed in (("split", split, get_args(Split)), ("pool", pool, POOLS)):
         if value not in allowed:
             raise ConfigError(f"expected --{name} to be one of {', '.join(allowed)}, found {value!r}")
@@ -69,6 +103,12 @@ def evaluate(
     folder = out or Path("runs") / loaded.case_set.name
     finished = evaluate_policies(policy, loaded, chosen, selection, settings, folder)
     say(f"{len(finished)} runs in {folder}. Next: castgym report {folder}/*")
+
+
+def _refuse_with_windows(**given: Any) -> None:
+    """Options of the decision benchmark mean nothing to windows."""
+    if wrong := [name for name, value in given.items() if value]:
+        raise ConfigError(f"--windows cannot be combined with {', '.join(f'--{name}' for name in wrong)}")
 
 
 def select_cases(
@@ -133,16 +173,6 @@ def _forecast_ahead(policies: Sequence[Policy], chosen: CaseSet, desk: Desk, pro
             warm_forecasts(desk.pool, model, needed, desk.workers, count)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the command with a word about what is saved, not with a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("interrupted: what is finished is saved, and the same command continues it", err=True)
-        raise typer.Exit(130) from None
-
-
 def _check_known(what: str, given: Sequence[str] | None, known: Collection[str], name: str) -> None:
     unknown = sorted(set(given or ()) - set(known))
     if unknown:
@@ -167,7 +197,7 @@ def evaluate_policies(
     policies: list[Policy] = make_policies(names, loaded, desk)
     folders = []
     console = Console()
-    with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, _interruptible():
+    with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, interruptible():
         if not settings.vectorised:
             _forecast_ahead(policies, chosen, desk, progress)
         for policy in policies:

@@ -32,6 +32,7 @@ def _root(
 
 
 def _add_commands() -> None:
+    from castgym.cli.compare import compare, contrasts, power
     from castgym.cli.data import app as data_app
     from castgym.cli.demo import demo
     from castgym.cli.evaluate import evaluate
@@ -39,6 +40,7 @@ def _add_commands() -> None:
     from castgym.cli.release import export, release
     from castgym.cli.replay import replay
     from castgym.cli.report import report
+    from castgym.cli.verify import verify
     from castgym.cli.windows import windows
 
     data_app.command()(release)
@@ -49,6 +51,10 @@ def _add_commands() -> None:
     app.command()(evaluate)
     app.command()(report)
     app.command()(replay)
+    app.command()(verify)
+    app.command()(compare)
+    app.command()(contrasts)
+    app.command()(power)
     app.command()(demo)
 
 

@@ -10,7 +10,10 @@ from castgym.cli.console import say
 from castgym.data.errors import ConfigError, DataError
 from castgym.envs.casesets import LoadedCases, load_cases
 from castgym.envs.scoring import COMBINED, OBJECTIVES, Objective, find_objective
+from castgym.evaluation.forecast_runs import ForecastRun, ForecastRunConfig
+from castgym.evaluation.run_folder import run_kind
 from castgym.evaluation.runs import Run
+from castgym.tools.forecasters.pool import shared_pool
 
 
 def report(
@@ -33,11 +36,17 @@ def write_report(
 ) -> None:
     """Read runs, write the report folder, print its table."""
     # Here and not above: plotting takes a second to import, and every other command starts without it.
+    from castgym.evaluation.html import write_html
     from castgym.evaluation.report import build_report, render_table
 
-    runs = [Run(path) for path in paths if path.name != "report"]
-    if not runs:
-        raise ConfigError("no run folder was given")
+    paths = [path for path in paths if path.name != "report"]
+    kinds = {run_kind(path) for path in paths}
+    if len(kinds) != 1:
+        raise ConfigError(f"expected runs of one benchmark, found {' and '.join(sorted(kinds)) or 'none'}")
+    if kinds == {ForecastRunConfig.kind()}:
+        _write_forecast_report(paths, out, reference)
+        return
+    runs = [Run(path) for path in paths]
     loaded = _cases_of(runs, cases)
     built = build_report(
         runs,
@@ -47,10 +56,21 @@ def write_report(
         targets=loaded.targets if loaded else None,
         objective=objective,
     )
+    page = write_html(built, out / "report.html", loaded, shared_pool())
     console = Console()
     console.print(render_table(built))
+    if page.kept:
+        say(f"{page.transcripts:,} of {page.kept:,} kept episodes are in report.html")
     files = ", ".join(sorted(path.name for path in out.iterdir()))
     say(f"Report in {out}: {files}")
+
+
+def _write_forecast_report(paths: list[Path], out: Path, reference: str | None) -> None:
+    from castgym.evaluation.forecast_report import build_forecast_report, render_forecast_table
+
+    table = build_forecast_report([ForecastRun(path) for path in paths], reference, out)
+    Console().print(render_forecast_table(table))
+    say(f"Report in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
 
 
 def _cases_of(runs: list[Run], cases: str | None) -> LoadedCases | None:

@@ -44,7 +44,7 @@ from castgym.tools.planning.contract import CapacityContract
 
 __all__ = ["FILES", "PolicyResult", "Report", "build_report", "render_table"]
 
-FILES = ("report.md", "table.csv", "cohorts.csv", "frontier.png", "plan.png")
+FILES = ("report.md", "table.csv", "cohorts.csv", "frontier.png", "plan.png", "report.html")
 """What a report folder holds; `plan.png` only where case set and targets are given."""
 
 _DRAWN = 4

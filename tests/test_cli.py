@@ -47,7 +47,7 @@ class TestEvaluateAndReport:
         result = castgym("report", *(f"runs/{name}" for name in names), "--out", "report", cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         assert "hour_of_day_empirical" in result.stdout
-        for name in ("report.md", "table.csv", "cohorts.csv", "frontier.png", "plan.png"):
+        for name in ("report.md", "table.csv", "cohorts.csv", "frontier.png", "plan.png", "report.html"):
             assert (tmp_path / "report" / name).stat().st_size > 0
 
     def test_a_killed_run_continues_where_it_stopped(self, tmp_path: Path) -> None:
