@@ -60,8 +60,8 @@ def response_text(response: Response) -> str:
     if isinstance(response, ToolCall):
         return _markup(response.name, response.arguments)
     parts = []
-    if response.get("reasoning_content"):
-        parts.append(f"<think>\n{response['reasoning_content']}\n</think>")
+    reasoning = response.get("reasoning_content")
+    thought = f"<think>\n{reasoning}\n</think>\n\n" if reasoning else ""  # as Qwen3's template writes it
     if response.get("content"):
         parts.append(str(response["content"]))
     for call in response.get("tool_calls") or ():
@@ -69,7 +69,7 @@ def response_text(response: Response) -> str:
         parts.append(
             _markup(call["function"]["name"], json.loads(arguments) if isinstance(arguments, str) else arguments)
         )
-    return "\n".join(parts)
+    return thought + "\n".join(parts)
 
 
 def _markup(name: str, arguments: Mapping[str, Any]) -> str:

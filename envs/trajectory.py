@@ -31,12 +31,14 @@ class Step:
         response: the response as JSON: text, a chat message, or `{"name", "arguments"}` of a structured call.
         results: contents that the tools returned, in the order of the calls; none on the last step.
         errors: kind of the fault of each call, `None` where it succeeded.
+        toolset: position in the trajectory's `toolsets` of the tool schemas that a chat template had to render.
     """
 
     messages: tuple[Mapping[str, Any], ...]
     response: Any
     results: tuple[Mapping[str, Any], ...] = ()
     errors: tuple[str | None, ...] = ()
+    toolset: int = 0
 
 
 class HasJson(Protocol):
@@ -60,6 +62,8 @@ class Trajectory:
         credits: credits charged.
         score: the score as JSON, `None` while it is unknown.
         meta: who played and how (agent, seed, seconds, tokens), JSON; nothing in it is needed to play again.
+        toolsets: the different sets of tool schemas that prompts came with, each once; an empty one where the prompt's
+            style names the tools in its messages.
     """
 
     case_id: str
@@ -70,6 +74,7 @@ class Trajectory:
     credits: int = 0
     score: Mapping[str, Any] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    toolsets: list[tuple[Mapping[str, Any], ...]] = field(default_factory=list)
 
     @classmethod
     def begin(cls, episode: AgentEpisode, repeat: int = 0) -> "Trajectory":
@@ -80,7 +85,14 @@ class Trajectory:
         """Append a step."""
         results = tuple(dict(result.content) for result in transition.results)
         errors = tuple(result.error for result in transition.results)
-        self.steps.append(Step(prompt.messages, _to_json(response), results, errors))
+        tools = prompt.template_tools
+        if tools not in self.toolsets:
+            self.toolsets.append(tools)
+        self.steps.append(Step(prompt.messages, _to_json(response), results, errors, self.toolsets.index(tools)))
+
+    def tools(self, step: Step) -> tuple[Mapping[str, Any], ...]:
+        """The tool schemas that the chat template had to render for a step."""
+        return self.toolsets[step.toolset]
 
     def finish(self, episode: AgentEpisode, score: HasJson | None) -> None:
         """Note how the episode ended and what it scored."""
@@ -107,9 +119,21 @@ class Trajectory:
                 Step(**{**step, **{name: tuple(step[name]) for name in ("messages", "results", "errors")}})
                 for step in fields.pop("steps")
             ]
-            return cls(**fields, steps=steps)
+            toolsets = [tuple(tools) for tools in fields.pop("toolsets")]
+            if not all(0 <= step.toolset < len(toolsets) for step in steps):
+                raise DataError("a step names tools that the trajectory does not hold")
+            return cls(**fields, steps=steps, toolsets=toolsets)
         except (KeyError, TypeError) as error:
             raise DataError(f"not a saved trajectory: {error!r}") from error
+
+
+def said(step: Step) -> Response:
+    """The response of a step as the policy gave it: a structured call is one again."""
+    value = step.response
+    if isinstance(value, Mapping) and {"name", "arguments"} <= set(value) <= {"name", "arguments", "call_id"}:
+        return ToolCall(value["name"], value["arguments"], value.get("call_id"))
+    response: Response = value
+    return response
 
 
 def replay(trajectory: Trajectory, episode: AgentEpisode) -> None:
@@ -129,9 +153,10 @@ def replay(trajectory: Trajectory, episode: AgentEpisode) -> None:
         if episode.done:
             raise ReplayMismatchError(f"{where}: the episode ended before step {number}")
         again = Trajectory.begin(episode)
-        prompt, response = episode.observe(), _from_json(step.response)
+        prompt, response = episode.observe(), said(step)
         truncated = number == len(trajectory.steps) and trajectory.end.get("outcome") == "truncated"
         again.add(prompt, response, episode.act(response, truncated=truncated))
+        _demand(f"{where}, step {number}", "the tools", trajectory.tools(step), again.tools(again.steps[0]))
         for name in ("messages", "results", "errors"):
             _demand(f"{where}, step {number}", f"the {name}", getattr(step, name), getattr(again.steps[0], name))
     _demand(where, "the ending", trajectory.end, episode.end.ending())
@@ -148,10 +173,3 @@ def _to_json(response: Response) -> Any:
         call = {"name": response.name, "arguments": dict(response.arguments)}
         return call if response.call_id is None else {**call, "call_id": response.call_id}
     return response if isinstance(response, str) else dict(response)
-
-
-def _from_json(value: Any) -> Response:
-    if isinstance(value, Mapping) and {"name", "arguments"} <= set(value) <= {"name", "arguments", "call_id"}:
-        return ToolCall(value["name"], value["arguments"], value.get("call_id"))
-    response: Response = value
-    return response

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 
 from castgym.data.files import write_text_atomic
@@ -39,21 +40,28 @@ def build_forecast_report(runs: Sequence[ForecastRun], reference: str | None, ou
     return table
 
 
-def render_forecast_table(table: ForecastTable) -> Table:
-    """MSE a data set, and the relative reduction, for a terminal."""
+def render_forecast_table(table: ForecastTable) -> Group:
+    """For a terminal of 80 characters or more: the MSE of each data set, then wins and relative reductions."""
     mse = table.means["mse"].unstack("dataset")
-    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title="MSE (raw scale)", title_justify="left")
-    shown.add_column("policy", min_width=18, overflow="fold")
-    for dataset in mse.columns:
-        shown.add_column(str(dataset), justify="right")
-    shown.add_column("valid", justify="right")
-    shown.add_column(f"reduction vs {table.reference}, %", justify="right")
+    errors = _terminal_table("MSE (raw scale)", *map(str, mse.columns))
+    overall = _terminal_table(
+        f"relative MSE reduction against {table.reference}, % [95%]", "reduction", "wins MSE", "wins MAE", "valid, %"
+    )
     valid = table.means["valid"].groupby("policy").mean()
     for policy in _order(table):
         label = f"{policy} (hindsight)" if policy in table.hindsight else policy
-        cells = [f"{value:.4g}" for value in mse.loc[policy]]
-        shown.add_row(label, *cells, f"{100 * float(valid[policy]):.1f}", _reduction_text(table, policy))
-    return shown
+        errors.add_row(label, *(f"{value:.4g}" for value in mse.loc[policy]))
+        wins = [str(table.wins.loc[policy, metric]) if policy in table.wins.index else NONE for metric in METRICS]
+        overall.add_row(label, _reduction_text(table, policy), *wins, f"{100 * float(valid[policy]):.1f}")
+    return Group(errors, overall)
+
+
+def _terminal_table(title: str, *columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
+    table.add_column("policy", min_width=20, overflow="fold")
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
 
 
 def _order(table: ForecastTable) -> list[str]:

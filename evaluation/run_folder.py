@@ -273,9 +273,10 @@ def _cut_orphans(path: Path, known: set[tuple[str, int]]) -> None:
         start = content.rfind(b"\n", 0, end - 1) + 1
         try:
             episode = json.loads(content[start:end])
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: the last line is no episode ({error}); remove it or the run") from error
-        if (episode.get("case_id"), episode.get("repeat")) in known:
+            key = episode["case_id"], episode["repeat"]
+        except (ValueError, RecursionError, TypeError, KeyError) as error:
+            raise DataError(f"{path}: the last line is no episode ({error!r}); remove it or the run") from error
+        if key in known:
             break
         end = start
     if end < len(content):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from learning import play_some, write_trajectories
 
 from castgym.agents.fixed import ClassicalPolicy
+from castgym.agents.forecast_agents import FixedForecaster
 from castgym.agents.rendering import prompt_text, response_text
 from castgym.data.errors import ConfigError, DataError
+from castgym.envs.forecast_source import ForecastSource
 from castgym.envs.sources import DecisionSource
-from castgym.envs.trajectory import Step, Trajectory
+from castgym.envs.trajectory import Step, Trajectory, replay, said
 from castgym.tools.calls import ToolCall
-from castgym.tools.fwbench import FWBenchTools
 from castgym.training.step_rows import (
     IGNORED,
     StepRow,
@@ -25,7 +26,6 @@ from castgym.training.step_rows import (
     end_of_turn,
     read_trajectories,
     rows_digest,
-    said,
     step_rows,
 )
 from castgym.training.tiny_model import train_tokenizer, transcript_texts
@@ -134,14 +134,21 @@ def test_responses_that_were_cut_are_refused(tokenizer: Any) -> None:
             step_rows(trajectory, tokenizer)
 
 
-def test_tools_without_a_known_schema_are_refused(tokenizer: Any) -> None:
-    trajectory = play_some(1, prompt_style="full")[0]
-    trajectory.conditions = {**trajectory.conditions, "tools": [*FWBenchTools.tool_names, "oracle"]}
-    with pytest.raises(DataError, match="oracle"):
-        step_rows(trajectory, tokenizer)
-    trajectory.conditions = {"prompt_style": "full"}
-    with pytest.raises(DataError, match="do not name the tools"):
-        step_rows(trajectory, tokenizer)
+def test_each_prompt_renders_the_tools_that_its_stage_allowed(tokenizer: Any) -> None:
+    source = ForecastSource("embedded", "train", models=("seasonal_naive",))
+    episode, agent = source.episode(source.ids[0]), FixedForecaster("seasonal_naive")
+    trajectory = Trajectory.begin(episode)
+    while not episode.done:
+        prompt = episode.observe()
+        response = agent.act(prompt)
+        trajectory.add(prompt, response, episode.act(response))
+    trajectory.finish(episode, None)
+    trajectory = Trajectory.from_json(json.loads(json.dumps(trajectory.to_json())))
+    prompts = [tokenizer.decode(row.prompt_ids) for row in step_rows(trajectory, tokenizer)]
+    tools = ["extract_data_quality" in text[: text.find("<|im_start|>user")] for text in prompts]
+    assert tools == [True, False, False]
+    assert "predict_time_series" in prompts[1][: prompts[1].find("<|im_start|>user")]
+    replay(trajectory, source.episode(source.ids[0]))
 
 
 def test_a_tokenizer_that_ends_a_turn_in_another_way_is_refused(tokenizer: Any) -> None:

@@ -16,12 +16,7 @@ import numpy as np
 from castgym.agents.rendering import prompt_text, response_text, token_ids
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.files import sha256_hex
-from castgym.envs.messages import Response
-from castgym.envs.prompt_styles import PROMPT_TEXTS
-from castgym.envs.trajectory import Step, Trajectory
-from castgym.tools.calls import ToolCall
-from castgym.tools.fwbench import FWBenchTools
-from castgym.tools.toolbox import tool_spec
+from castgym.envs.trajectory import Step, Trajectory, said
 
 IGNORED = -100
 """Label of a token without loss."""
@@ -149,38 +144,8 @@ def step_rows(trajectory: Trajectory, tokenizer: Any, thinking: bool | None = No
 
 def step_texts(tokenizer: Any, trajectory: Trajectory, step: Step, thinking: bool | None = None) -> tuple[str, str]:
     """Prompt and response of a step as text, with all markup but the token that ends the turn."""
-    prompt = prompt_text(tokenizer, step.messages, template_tools(trajectory), thinking)
+    prompt = prompt_text(tokenizer, step.messages, trajectory.tools(step), thinking)
     return prompt, response_text(said(step))
-
-
-def said(step: Step) -> Response:
-    """The response of a step as the policy gave it: a structured call is one again."""
-    value = step.response
-    if isinstance(value, Mapping) and {"name", "arguments"} <= set(value) <= {"name", "arguments", "call_id"}:
-        return ToolCall(value["name"], value["arguments"], value.get("call_id"))
-    response: Response = value
-    return response
-
-
-def template_tools(trajectory: Trajectory) -> tuple[Mapping[str, Any], ...]:
-    """The tool schemas that the chat template had to render: none where the prompt's style names the tools itself.
-
-    Raises:
-        DataError: the trajectory does not say which tools its prompts showed, or one of them is not known here.
-    """
-    conditions, where = trajectory.conditions, f"{trajectory.case_id}, repeat {trajectory.repeat}"
-    style = conditions.get("prompt_style", "full")
-    if style in PROMPT_TEXTS and PROMPT_TEXTS[style].names_tools:
-        return ()
-    if "tools" not in conditions:
-        raise DataError(
-            f"{where}: its conditions do not name the tools that its prompts showed, which the chat template has to "
-            "render: collect episodes with prompt_style compact, whose prompts name the tools themselves"
-        )
-    unknown = [name for name in conditions["tools"] if name not in FWBenchTools.tool_names]
-    if unknown:
-        raise DataError(f"{where}: no schema of the tools {', '.join(unknown)}")
-    return tuple(tool_spec(getattr(FWBenchTools, name)).schema for name in conditions["tools"])
 
 
 def end_of_turn(tokenizer: Any) -> int:
