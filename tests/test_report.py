@@ -101,7 +101,8 @@ def test_an_earlier_report_is_replaced_whole(runs: list[Run], tmp_path: Path) ->
     build_report(runs, None, tmp_path / "report", WORLD.case_set, WORLD.targets)
     report = build_report(runs[:2], None, tmp_path / "report")
     assert report.plan is None
-    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == sorted(set(FILES) - {"plan.png", "report.html"})
+    expected = sorted(set(FILES) - {"plan.png", "report.html"})
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == expected
     before = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
     with pytest.raises(ConfigError):
         build_report(runs, "nobody", tmp_path / "report")
