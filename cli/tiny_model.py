@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from castgym.cli.console import Out, Overwrite, say
+from castgym.data.errors import ConfigError
 
 
 def tiny_model(
@@ -22,10 +23,15 @@ def tiny_model(
 ) -> None:
     """Build a tiny Qwen3 with random weights and a tokenizer trained on transcripts, in the format of any model."""
     # Imported late: torch and transformers take seconds, and are no part of the core.
-    from transformers.utils import logging
+    try:
+        from transformers.utils import logging
 
-    from castgym.training.step_rows import read_trajectories
-    from castgym.training.tiny_model import TinySize, build_tiny_model, sample_trajectories, transcript_texts
+        from castgym.training.step_rows import read_trajectories
+        from castgym.training.tiny_model import TinySize, build_tiny_model, sample_trajectories, transcript_texts
+    except ImportError as error:
+        raise ConfigError(
+            f"building a model needs torch, transformers and trl ({error}): pip install 'castgym[train]'"
+        ) from error
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     size = TinySize(hidden, layers, vocabulary)

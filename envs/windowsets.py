@@ -138,10 +138,12 @@ def _past(item: WindowSet, window: Window, row: int) -> PastWindow:
     origin = item.start + row * item.step
     known = [item.channels.index(name) for name in item.known]
     end = row + window.horizon
+    # Its own split, so that a network knows whether it has learnt from these rows.
+    split = next(name for name, (first, after) in item.borders.items() if first <= row < after)
     earlier = Window(
         window_id=f"{item.name}-past-{origin:%Y-%m-%dT%H:%M}",
         dataset=item.name,
-        split=window.split,
+        split=split,
         origin=origin,
         step=item.step,
         channels=item.channels,
