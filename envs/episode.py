@@ -269,7 +269,8 @@ class Episode(AgentEpisode):
         return contract.submission(index), None
 
     def _tools(self) -> Toolbox:
-        return self.config.toolset(self.case, self._ledger, self._pool, self.config.models, self._keep_plan).toolbox()
+        tools = self.config.toolset(self.case, self._ledger, self._pool, self.config.models, self._keep_plan)
+        return tools.toolbox(name_series=self.config.prompt_style == "full")
 
     def _keep_plan(self, plan: Plan) -> str:
         self._last_plan = self._memory.remember_plan(plan)

@@ -275,6 +275,12 @@ class TestPrompts:
         assert episode.observe().text == text
         assert episode.observe().task["contract"]["capacity_grid"][0] > 0
 
+    def test_in_compact_style_a_call_may_leave_out_the_only_series(self) -> None:
+        call = '{"name": "history", "arguments": {"limit": 2}}'
+        compact, full = make_episode(prompt_style="compact").act(call), make_episode().act(call)
+        assert compact.result is not None and compact.result.ok
+        assert full.result is not None and full.result.error == "invalid_arguments"
+
     def test_what_was_called_stays_as_it_was_called(self) -> None:
         episode = make_episode()
         arguments = {"series_id": SERIES, "limit": 2}

@@ -95,9 +95,13 @@ class FWBenchTools:
         self._models = models
         self._on_plan = on_plan
 
-    def toolbox(self) -> Toolbox:
-        """These tools, callable by name."""
-        return Toolbox(self, self.tool_names)
+    def toolbox(self, *, name_series: bool = True) -> Toolbox:
+        """These tools, callable by name.
+
+        Args:
+            name_series: calls have to name the case's only series, as the protocol wants it.
+        """
+        return Toolbox(self, self.tool_names, None if name_series else {"series_id": self.case.series_id})
 
     def catalog(self) -> Mapping[str, Any]:
         """List the visible series, the decision time, the forecast models with their prices, and the budget."""

@@ -107,10 +107,12 @@ class Toolbox:
     Args:
         owner: the object whose methods are the tools.
         names: names of the methods, in the order in which prompts list them.
+        defaults: values of arguments that a call may leave out here.
     """
 
-    def __init__(self, owner: object, names: Sequence[str]) -> None:
+    def __init__(self, owner: object, names: Sequence[str], defaults: Mapping[str, Any] | None = None) -> None:
         self._owner = owner
+        self._defaults = dict(defaults or {})
         self._specs = {name: tool_spec(getattr(type(owner), name)) for name in names}
 
     @property
@@ -138,7 +140,8 @@ class Toolbox:
             known = ", ".join(self._specs)
             return self._fault(name, arguments, "unknown_tool", f"no tool {name[:80]!r}; tools: {known}")
         try:
-            checked = spec.parameters.model_validate(dict(arguments))
+            known_here = {key: self._defaults[key] for key in self._defaults if key in spec.parameters.model_fields}
+            checked = spec.parameters.model_validate({**known_here, **arguments})
         except ValidationError as error:
             return self._fault(name, arguments, "invalid_arguments", _explain(error))
         try:
