@@ -8,10 +8,10 @@ influences; another number of groups or of repeats rescales them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from castgym.data.errors import ConfigError
 from castgym.evaluation.aggregate import METRICS, UNIT, cohort_shares, scored
@@ -120,7 +120,7 @@ def detectable_effect(
         variance += scale * (max(between - own / pilot_repeats, 0.0) + own / planned)
         noise += scale * own / planned
     error = float(np.sqrt(variance))
-    effect = float(norm.ppf((1 + level) / 2) + norm.ppf(power)) * error
+    effect = float(NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(power)) * error
     share = None if pilot_repeats < 2 else (noise / variance if variance > 0 else 0.0)
     return DetectableEffect(metric, effect, error, share, wanted, planned, level, power)
 
