@@ -54,7 +54,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "transformers", "fracast", "statsforecast", "trl", "openai", "yaml", "pyarrow"):
+        if name.split(".")[0] in "torch transformers fracast statsforecast trl openai yaml pyarrow".split():
             raise ModuleNotFoundError(f"No module named {name!r}")
 
 sys.meta_path.insert(0, Missing())
