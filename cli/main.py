@@ -32,6 +32,7 @@ def _root(
 
 
 def _add_commands() -> None:
+    from castgym.cli.collect import collect
     from castgym.cli.compare import compare, contrasts, power
     from castgym.cli.data import app as data_app
     from castgym.cli.demo import demo
@@ -40,6 +41,9 @@ def _add_commands() -> None:
     from castgym.cli.release import export, release
     from castgym.cli.replay import replay
     from castgym.cli.report import report
+    from castgym.cli.select import select
+    from castgym.cli.tiny_model import tiny_model
+    from castgym.cli.train_forecasters import train_forecasters
     from castgym.cli.verify import verify
     from castgym.cli.windows import windows
 
@@ -55,6 +59,10 @@ def _add_commands() -> None:
     app.command()(compare)
     app.command()(contrasts)
     app.command()(power)
+    app.command()(collect)
+    app.command()(select)
+    app.command("tiny-model")(tiny_model)
+    app.command("train-forecasters")(train_forecasters)
     app.command()(demo)
 
 

@@ -1,8 +1,9 @@
 """The decision benchmark's prompts in few tokens, for small policies; `castgym.envs.prompts` has them at length.
 
 Plans are grid positions instead of capacities, and the history is told by block in whole grid steps
-(`castgym.envs.block_evidence`), in one table with a row a block, so that all that concerns a block stands side by
-side. `docs/teachers.md` explains how to read it.
+(`castgym.envs.block_evidence`). Calls leave out the case's only series, and what an answer needs word for word, the
+steps of an adjustment, ends the prompt as JSON: copying what stands at a fixed distance is the first thing that a
+small policy learns. `docs/teachers.md` explains how to read it.
 """
 
 import json
@@ -15,61 +16,52 @@ from castgym.data.files import canonical_json
 from castgym.envs.block_evidence import BlockEvidence, block_evidence, grid_step, is_even, ramp_steps, reachable_shift
 from castgym.envs.memory import CallRecord, Memory
 from castgym.envs.prompts import AnswerForm
-from castgym.tools.planning.classical import CLASSICAL_METHODS
 
 _TOOLS = (
-    "catalog budget_status; with series_id: inspect_series hourly_history_plan history(limit) classical_plan(method); "
-    "with series_id model horizon context_steps: quote_forecast forecast_and_plan replay_forecast(origin)"
+    "history(limit) hourly_history_plan() classical_plan(method) forecast_and_plan(model,horizon,context_steps); also "
+    "quote_forecast replay_forecast inspect_series budget_status catalog"
 )
 _QUARTER = TARGET_HOURS // 4
-_SUFFIX = "_empirical"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def system_text(task: Mapping[str, Any], answer_form: AnswerForm) -> str:
     """Role, tools, and answer format."""
-    methods = " ".join(name.removesuffix(_SUFFIX) for name in CLASSICAL_METHODS if name.endswith(_SUFFIX))
-    others = " ".join(name for name in CLASSICAL_METHODS if not name.endswith(_SUFFIX))
     return (
-        f"Plan a day's capacity: at most {task['max_calls']} calls, one a response, then answer.\n"
-        'call <tool_call>{"name": tool, "arguments": {...}}</tool_call>\n'
-        f"tools {_TOOLS}\nmethods {others}, or with {_SUFFIX}: {methods}\n{_answer_text(task, answer_form)}"
+        f"Plan a day: at most {task['max_calls']} calls, one a response, then answer.\n"
+        f'<tool_call>{{"name": tool, "arguments": {{...}}}}</tool_call>\n{_TOOLS}\n{_answer_text(task, answer_form)}'
     )
 
 
 def task_text(task: Mapping[str, Any]) -> str:
-    """The case: series, times, grid, prices of error."""
-    contract = task["contract"]
+    """The case: series, times, blocks, grid, prices of error."""
+    contract, blocks = task["contract"], task["block_ids"]
     target = datetime.fromisoformat(task["target_start"])
     return "\n".join(
         [
             f"{task['series_id']} {task['unit']} target {day_name(task)} {target:%m-%d} lead {lead_days(task)} "
             f"horizon {task['expected_horizon']}",
-            f"{_grid_text(task)} {_prices_text(contract)} sigma {task['sigma']:.3g}{_weights_text(task)}",
+            f"{blocks[0]}..{blocks[-1]} {_grid_text(task)} {_prices_text(contract)} sigma {task['sigma']:.3g}"
+            f"{_weights_text(task)}",
             f"models {' '.join(task['models']) or 'none'}",
         ]
     )
 
 
 def memory_text(memory: Memory, task: Mapping[str, Any], spent: int) -> str:
-    """The structured memory: what is spent, what was found out, and one row a block for plans and history."""
+    """The structured memory: what is spent, what was found out, plans, the history, and last the steps to copy."""
     lines = [f"calls {len(memory.calls)} credits {spent}/{task['budget']}"]
-    evidence = memory_evidence(memory, task)
     told = [record for record in memory.analysis if record.plan_id is None and record.tool != "history"]
     told += [record for record in memory.predictions if record.plan_id is None]
     lines += [_record_text(record, task) for record in told]
-    if evidence is not None:
-        lines.append(f"history {evidence.hours} h day {signed(evidence.day)}")
-    elif any(record.tool == "history" for record in memory.analysis):
-        lines.append("history too short for blocks")
-    for plan in memory.plans:
-        paid = f" credits {plan.credits}" if plan.credits else ""
-        lines.append(f"{plan.plan_id} {plan.source} loss {plan.expected_loss:.3f}{paid}")
-    lines += _table(memory, evidence, task)
     if memory.last_error is not None:
         content = memory.last_error.content
         lines.append(f"error {content.get('error', '')}: {content.get('message', '')}")
-    return "\n".join(lines)
+    for plan in memory.plans:
+        paid = f" credits {plan.credits}" if plan.credits else ""
+        places = " ".join(map(str, plan.grid_index))
+        lines.append(f"{plan.plan_id} {plan.source} loss {plan.expected_loss:.3f}{paid}: {places}")
+    return "\n".join([*lines, *_history_lines(memory, task)])
 
 
 def day_name(task: Mapping[str, Any]) -> str:
@@ -88,6 +80,11 @@ def signed(value: int) -> str:
     return f"{value:+d}" if value else "0"
 
 
+def shift_text(steps: Sequence[int], task: Mapping[str, Any]) -> str:
+    """Steps of all blocks, as the value of an answer's `adjust`."""
+    return json.dumps(dict(zip(task["block_ids"], steps, strict=True)), separators=(",", ":"))
+
+
 def memory_evidence(memory: Memory, task: Mapping[str, Any]) -> BlockEvidence | None:
     """The evidence of the longest history that was read; `None` where there is none."""
     read = [record.content for record in memory.analysis if record.tool == "history"]
@@ -95,7 +92,7 @@ def memory_evidence(memory: Memory, task: Mapping[str, Any]) -> BlockEvidence | 
 
 
 def memory_shift(memory: Memory, task: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The column `shift` of the table: how far the first plan can move towards `mid`; `None` where it is not shown."""
+    """The line `shift`: how far the first plan can move towards `mid`; `None` where it is not shown."""
     evidence = memory_evidence(memory, task)
     if evidence is None or not memory.plans:
         return None
@@ -104,7 +101,7 @@ def memory_shift(memory: Memory, task: Mapping[str, Any]) -> tuple[int, ...] | N
 
 def _answer_text(task: Mapping[str, Any], answer_form: AnswerForm) -> str:
     if answer_form == "plan":
-        return 'answer {"plan":"p1"} or with grid steps {"plan":"p1","adjust":{"b03":1}}'
+        return 'answer {"plan":"p1"} or moved by grid steps {"plan":"p1","adjust":{"b03":1}}'
     grid = (f"{round(value, 6):.10g}" for value in task["contract"]["capacity_grid"])
     return (
         'answer {"decisions": [{"id": "b00", "action": capacity}, ...]} with every block; capacities '
@@ -145,28 +142,25 @@ def _weights_text(task: Mapping[str, Any]) -> str:
     return f" minimise {weights['loss_weight']:g} loss/sigma + {weights['cost_weight']:g} credits/budget"
 
 
-def _table(memory: Memory, evidence: BlockEvidence | None, task: Mapping[str, Any]) -> list[str]:
-    """One row a block: plans as grid positions, then the evidence."""
-    columns: list[tuple[str, Sequence[str]]] = [
-        (plan.plan_id, [str(index) for index in plan.grid_index]) for plan in memory.plans
-    ]
-    if evidence is not None:
-        columns.append(("last", _all_signed(evidence.last)))
-        if evidence.week is not None:
-            columns.append(("week", _all_signed(evidence.week)))
-        shift = memory_shift(memory, task)
-        columns.append(("mid", _all_signed(evidence.mid)) if shift is None else ("shift", _all_signed(shift)))
-    if not columns:
-        return []
-    rows = zip(task["block_ids"], *(values for _, values in columns), strict=True)
-    return [" ".join(["block", *(name for name, _ in columns)]), *(" ".join(row) for row in rows)]
+def _history_lines(memory: Memory, task: Mapping[str, Any]) -> list[str]:
+    """The evidence of the history, block by block, and how far it moves the first plan."""
+    evidence = memory_evidence(memory, task)
+    if evidence is None:
+        read = any(record.tool == "history" for record in memory.analysis)
+        return ["history too short for blocks"] if read else []
+    lines = [f"history {evidence.hours} h day {signed(evidence.day)}", f"last {_all_signed(evidence.last)}"]
+    if evidence.week is not None:
+        lines.append(f"week {_all_signed(evidence.week)}")
+    shift = memory_shift(memory, task)
+    return [*lines, f"mid {_all_signed(evidence.mid)}" if shift is None else f"shift {shift_text(shift, task)}"]
 
 
 def _record_text(record: CallRecord, task: Mapping[str, Any]) -> str:
     content = record.content
     if record.tool in ("catalog", "budget_status"):
         asof = f" as_of {content['as_of']}" if "as_of" in content else ""
-        return f"{record.tool}{asof} {_rates_text(content['rates'])}"
+        methods = f" methods {' '.join(content['free_methods'])}" if "free_methods" in content else ""
+        return f"{record.tool}{asof}{methods} {_rates_text(content['rates'])}"
     if record.tool == "quote_forecast":
         affordable = "" if content["affordable"] else " too dear"
         return f"quote {_request_text(content)}: {content['credits']} credits{affordable}"
@@ -193,5 +187,5 @@ def _request_text(content: Mapping[str, Any]) -> str:
     return f"{content['model']} h{content['horizon']} c{content['context_steps']}"
 
 
-def _all_signed(values: Sequence[int]) -> list[str]:
-    return [signed(value) for value in values]
+def _all_signed(values: Sequence[int]) -> str:
+    return " ".join(map(signed, values))
