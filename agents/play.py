@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from castgym.agents.limits import TimeLimitError, TimeLimits
 from castgym.agents.replies import Reply
@@ -39,6 +39,7 @@ class Speaker(Protocol):
         """The response to a prompt."""
 
 
+@runtime_checkable
 class BatchSpeaker(Protocol):
     """An agent that answers many prompts in one pass."""
 

@@ -12,15 +12,18 @@ from rich.progress import Progress, TaskID
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
+from castgym.agents.sampling import SamplingSettings
 from castgym.cli.console import interruptible, progress_columns, say
 from castgym.cli.evaluate_windows import evaluate_windows
 from castgym.cli.forecasts import FORECAST_THREADS, affordable, warm_forecasts
+from castgym.cli.models import make_agent
 from castgym.data.errors import ConfigError
 from castgym.data.files import sha256_hex
 from castgym.data.schema import Case, CaseSet, Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.episode import POOLS, pool_models
-from castgym.envs.prompts import PromptMode
+from castgym.envs.prompt_styles import PromptStyle
+from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.scoring import COMBINED, OBJECTIVES, find_objective
 from castgym.evaluation.forecast_runner import ForecastSettings
 from castgym.evaluation.runner import EvaluationSettings
@@ -30,7 +33,21 @@ from castgym.tools.forecasters.pool import shared_pool
 
 
 def evaluate(
-    policy: Annotated[list[str], typer.Option("--policy", "-p", help="A name, `all`, or module:name; repeat.")],
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="A name, `all`, or module:name; repeat.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model as policy: a folder, or with --base-url its name at the endpoint.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint of --model.")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="LoRA adapter of a local --model.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of --model; 0 is greedy.")] = 0.7,
+    top_p: Annotated[float, typer.Option(help="Of --model.")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Of --model; 0 for none.")] = 20,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of a response of --model.")] = 16_384,
+    thinking: Annotated[
+        bool | None, typer.Option("--thinking/--no-thinking", help="Switch of the chat template of --model.")
+    ] = None,
     cases: Annotated[str, typer.Option(help="`embedded` or a case set folder.")] = EMBEDDED,
     windows: Annotated[
         str | None,
@@ -54,6 +71,10 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Keep so many, evenly from cohorts and leads.")] = None,
     pool: Annotated[str, typer.Option(help="full, or no_tsfm without foundation models.")] = POOLS[0],
     prompt_mode: Annotated[str, typer.Option(help="memory or chat.")] = "memory",
+    prompt_style: Annotated[str, typer.Option(help="full, or compact for small models.")] = "full",
+    answer_form: Annotated[
+        str, typer.Option(help="decisions (official), or plan: never ranked with it.")
+    ] = "decisions",
     objective: Annotated[
         str, typer.Option(help="What prompts ask to minimise: " + ", ".join(OBJECTIVES) + ".")
     ] = COMBINED.name,
@@ -66,10 +87,17 @@ def evaluate(
     keep_episodes: Annotated[bool, typer.Option("--keep-episodes", help="Also keep prompts and responses.")] = False,
 ) -> None:
     """Run policies over cases or windows. The same command continues an interrupted run."""
+    sampling = SamplingSettings(
+        temperature=temperature, top_p=top_p, top_k=top_k or None, max_tokens=max_tokens, thinking=thinking
+    )
+    agents = [] if model is None else [make_agent(model, base_url, adapter, sampling)]
+    if not policy and not agents:
+        raise ConfigError("nothing to run: give --policy, --model, or both")
     if windows is not None:
         _refuse_with_windows(cases=cases != EMBEDDED, cohort=cohort, family=family, vectorised=vectorised)
         evaluate_windows(
-            policy,
+            policy or (),
+            agents,
             windows,
             files=files,
             datasets=dataset,
@@ -86,11 +114,20 @@ def evaluate(
     for name, value, allowed in (("split", split, get_args(Split)), ("pool", pool, POOLS)):
         if value not in allowed:
             raise ConfigError(f"expected --{name} to be one of {', '.join(allowed)}, found {value!r}")
-    if prompt_mode not in get_args(PromptMode):
-        raise ConfigError(f"expected --prompt-mode to be one of {get_args(PromptMode)}, found {prompt_mode!r}")
+    for name, value, allowed in (
+        ("prompt-mode", prompt_mode, get_args(PromptMode)),
+        ("prompt-style", prompt_style, get_args(PromptStyle)),
+        ("answer-form", answer_form, get_args(AnswerForm)),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"expected --{name} to be one of {', '.join(allowed)}, found {value!r}")
+    if vectorised and agents:
+        raise ConfigError("--vectorised decides by fixed rules: a model has to play its episodes")
     settings = EvaluationSettings(
         pool=pool,
-        prompt_mode=prompt_mode,  # type: ignore[arg-type]  # checked above
+        prompt_mode=prompt_mode,  # type: ignore[arg-type]  # checked above, as the next two
+        prompt_style=prompt_style,  # type: ignore[arg-type]
+        answer_form=answer_form,  # type: ignore[arg-type]
         objective=find_objective(objective).name,
         repeats=repeats,
         seed=seed,
@@ -101,7 +138,7 @@ def evaluate(
     loaded = load_cases(cases)
     chosen, selection = select_cases(loaded.case_set, split, cohort, family, limit)
     folder = out or Path("runs") / loaded.case_set.name
-    finished = evaluate_policies(policy, loaded, chosen, selection, settings, folder)
+    finished = evaluate_policies(policy or (), loaded, chosen, selection, settings, folder, agents)
     say(f"{len(finished)} runs in {folder}. Next: castgym report {folder}/*")
 
 
@@ -186,15 +223,16 @@ def evaluate_policies(
     selection: dict[str, Any],
     settings: EvaluationSettings,
     folder: Path,
+    agents: Sequence[Policy] = (),
 ) -> list[Path]:
-    """Run each policy into a folder of its own, with a progress bar.
+    """Run each policy, and each further agent, into a folder of its own, with a progress bar.
 
     Returns:
         The run folders.
     """
     models = pool_models(loaded.case_set.models, settings.pool)
     desk = Desk(loaded.case_set.tariff, models, shared_pool(), FORECAST_THREADS)
-    policies: list[Policy] = make_policies(names, loaded, desk)
+    policies = [*(make_policies(names, loaded, desk) if names else ()), *agents]
     folders = []
     console = Console()
     with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, interruptible():

@@ -20,6 +20,7 @@ from castgym.evaluation.forecast_runner import ForecastSettings, evaluate_foreca
 
 def evaluate_windows(
     policies: Sequence[str],
+    agents: Sequence[Policy],
     windows: str,
     *,
     files: Path | None,
@@ -37,6 +38,7 @@ def evaluate_windows(
 
     Args:
         policies: names, `all`, or module:name.
+        agents: further policies.
         windows: `embedded`, or a folder that `castgym data windows --out` wrote.
         files: folder of the official files, where `windows` is a folder.
         datasets: sets to run; all by default.
@@ -77,7 +79,7 @@ def evaluate_windows(
     finished = []
     console = Console()
     with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, interruptible():
-        for policy in _policies(policies, source.config.models):
+        for policy in [*_policies(policies, source.config.models), *agents]:
             task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
             path = folder / policy.name
             evaluate_forecasts(

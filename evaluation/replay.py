@@ -48,6 +48,7 @@ def replay_run(path: Path, loaded: LoadedCases, pool: ForecasterPool) -> int:
             run.config.pool,
             prompt_mode=run.config.prompt_mode,
             answer_form=run.config.answer_form,
+            prompt_style=run.config.prompt_style,
             objective=run.config.objective,
         )
         episode = Episode(case, config, pool)

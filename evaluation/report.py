@@ -50,7 +50,7 @@ FILES = ("report.md", "table.csv", "cohorts.csv", "frontier.png", "plan.png", "r
 _DRAWN = 4
 """Policies in the plan plot."""
 
-_CONDITIONS = ("pool", "answer_form", "prompt_mode", "objective")
+_CONDITIONS = ("pool", "answer_form", "prompt_mode", "prompt_style", "objective")
 
 
 def build_report(

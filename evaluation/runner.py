@@ -12,22 +12,30 @@ import numpy as np
 
 import castgym
 from castgym.agents.base import Desk, Policy, submission_text
+from castgym.agents.play import BatchSpeaker, play_batch
+from castgym.agents.rendering import response_text
 from castgym.data.errors import InfrastructureError
 from castgym.data.files import canonical_json, sha256_hex
 from castgym.data.schema import Case, CaseSet
 from castgym.envs.casesets import LoadedCases
 from castgym.envs.episode import POOLS, Episode, EpisodeConfig
 from castgym.envs.judge import score_episode
+from castgym.envs.messages import Response
+from castgym.envs.prompt_styles import PromptStyle
 from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.scoring import COMBINED, Score, score_plans
 from castgym.envs.trajectory import Trajectory
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, case_ids_digest, open_run
+from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.base import BackendError
 from castgym.tools.forecasters.pool import ForecasterPool
 
 ATTEMPTS = 3
 """Tries of an episode whose infrastructure fails, before it is left out and counted."""
+
+_PLAYED_TOGETHER = 32
+"""Episodes that a local model plays together, between two writes."""
 
 _BATCH = 256
 """Cases decided together by the vectorised path, between two writes."""
@@ -41,6 +49,7 @@ class EvaluationSettings:
         pool: `full` or `no_tsfm`.
         prompt_mode: `memory` or `chat`.
         answer_form: `decisions` or `plan`.
+        prompt_style: `full` or `compact`.
         objective: what the prompts ask to minimise.
         repeats: episodes a case.
         seed: base seed of policies that draw at random; fixed rules ignore it.
@@ -52,6 +61,7 @@ class EvaluationSettings:
     pool: str = POOLS[0]
     prompt_mode: PromptMode = "memory"
     answer_form: AnswerForm = "decisions"
+    prompt_style: PromptStyle = "full"
     objective: str = COMBINED.name
     repeats: int = 1
     seed: int = 0
@@ -91,6 +101,7 @@ def run_config(
         pool=settings.pool,
         answer_form=settings.answer_form,
         prompt_mode=settings.prompt_mode,
+        prompt_style=settings.prompt_style,
         repeats=settings.repeats,
         seed=settings.seed,
         version=castgym.__version__,
@@ -147,6 +158,13 @@ def _results(
             yield vectorised_rows(policy, loaded, pending[start : start + _BATCH], desk, settings), ()
         return
 
+    if isinstance(policy, BatchSpeaker):
+        for start in range(0, len(pending), _PLAYED_TOGETHER):
+            played = batch_rows(policy, loaded, pending[start : start + _PLAYED_TOGETHER], settings, desk.pool)
+            kept = [item.to_json() for _, item in played if item is not None] if settings.keep_episodes else []
+            yield [row for row, _ in played], kept
+        return
+
     def play(item: tuple[str, int]) -> tuple[ResultRow, Trajectory | None]:
         return play_case(policy, loaded, item[0], item[1], settings, desk.pool)
 
@@ -184,14 +202,7 @@ def play_case(
         The row, and the trajectory where the episode ended.
     """
     case = loaded.case_set.by_id(case_id)
-    config = EpisodeConfig.of(
-        loaded.case_set,
-        case,
-        settings.pool,
-        prompt_mode=settings.prompt_mode,
-        answer_form=settings.answer_form,
-        objective=settings.objective,
-    )
+    config = _conditions(loaded, case, settings)
     started = time.perf_counter()
     fault = ""
     for _ in range(ATTEMPTS):
@@ -205,17 +216,66 @@ def play_case(
         except InfrastructureError as error:
             fault = f"{type(error).__name__}: {error}"
             continue
-        seconds = time.perf_counter() - started
-        score = score_episode(episode, loaded.case_set, loaded.targets)
-        trajectory.finish(episode, score)
-        calls = tuple(
-            {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
-            for call in episode.memory.calls
-        )
-        answer = response if isinstance(response, str) else None
-        row = _scored_row(case, repeat, episode.end.outcome or "invalid_submission", score, answer, calls, seconds)
-        return row, trajectory
+        return _ended(loaded, episode, trajectory, response, time.perf_counter() - started)
     return failed_row(case, repeat, fault, time.perf_counter() - started), None
+
+
+def batch_rows(
+    agent: BatchSpeaker,
+    loaded: LoadedCases,
+    pending: Sequence[tuple[str, int]],
+    settings: EvaluationSettings,
+    pool: ForecasterPool,
+) -> list[tuple[ResultRow, Trajectory | None]]:
+    """Play episodes together: the model answers the prompts of all that are still live in one pass.
+
+    An episode's draws depend on the run's seed, its case and its repeat alone, whatever runs beside it.
+    """
+    cases = [loaded.case_set.by_id(case_id) for case_id, _ in pending]
+    episodes = [Episode(case, _conditions(loaded, case, settings), pool) for case in cases]
+    seeds = [_episode_seed(settings.seed, case_id, repeat) for case_id, repeat in pending]
+    rows: list[tuple[ResultRow, Trajectory | None]] = []
+    for (_, repeat), case, played in zip(pending, cases, play_batch(agent, episodes, seeds=seeds), strict=True):
+        if played.error is not None:
+            fault = f"{type(played.error).__name__}: {played.error}"
+            rows.append((failed_row(case, repeat, fault, played.seconds), None))
+            continue
+        trajectory = Trajectory.begin(played.episode, repeat)
+        for turn in played.turns:
+            trajectory.add(turn.prompt, turn.reply.message, turn.transition)
+        rows.append(_ended(loaded, played.episode, trajectory, played.turns[-1].reply.message, played.seconds))
+    return rows
+
+
+def _conditions(loaded: LoadedCases, case: Case, settings: EvaluationSettings) -> EpisodeConfig:
+    return EpisodeConfig.of(
+        loaded.case_set,
+        case,
+        settings.pool,
+        prompt_mode=settings.prompt_mode,
+        answer_form=settings.answer_form,
+        prompt_style=settings.prompt_style,
+        objective=settings.objective,
+    )
+
+
+def _ended(
+    loaded: LoadedCases, episode: Episode, trajectory: Trajectory, response: Response, seconds: float
+) -> tuple[ResultRow, Trajectory]:
+    """The row of an episode that was played to its end."""
+    score = score_episode(episode, loaded.case_set, loaded.targets)
+    trajectory.finish(episode, score)
+    calls = tuple(
+        {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
+        for call in episode.memory.calls
+    )
+    answer = None if isinstance(response, ToolCall) else response_text(response)
+    outcome = episode.end.outcome or "invalid_submission"
+    return _scored_row(episode.case, trajectory.repeat, outcome, score, answer, calls, seconds), trajectory
+
+
+def _episode_seed(seed: int, case_id: str, repeat: int) -> int:
+    return int(sha256_hex(f"{seed} {repeat} {case_id}".encode())[:8], 16)
 
 
 def vectorised_rows(
