@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from castgym.agents.base import Policy
+from castgym.agents.rendering import response_text
 from castgym.data.errors import InfrastructureError
 from castgym.envs.core import AgentEpisode
 from castgym.envs.messages import Response
 from castgym.envs.trajectory import Trajectory
+from castgym.tools.calls import ToolCall
 
 ATTEMPTS = 3
 """Tries of an episode whose infrastructure fails, before it is left out and counted."""
@@ -22,7 +24,7 @@ class Played:
     Attributes:
         episode: the ended episode; `None` where the infrastructure failed every attempt.
         trajectory: what was seen and said, without a score yet.
-        answer: the last response, where it was text.
+        answer: the last response as text, `None` where it was a structured call.
         fault: the infrastructure's fault in words, where every attempt failed.
         seconds: wall time of all attempts.
     """
@@ -67,6 +69,6 @@ def play(policy: Policy, begin: Callable[[], AgentEpisode], repeat: int = 0, att
         except InfrastructureError as error:
             fault = f"{type(error).__name__}: {error}"
             continue
-        answer = response if isinstance(response, str) else None
+        answer = None if isinstance(response, ToolCall) else response_text(response)
         return Played(episode, trajectory, answer, "", time.perf_counter() - started)
     return Played(None, None, None, fault, time.perf_counter() - started)

@@ -14,25 +14,20 @@ import castgym
 from castgym.agents.base import Desk, Policy, submission_text
 from castgym.agents.play import BatchSpeaker, play_batch
 from castgym.agents.rendering import response_text
-from castgym.data.errors import InfrastructureError
 from castgym.data.files import canonical_json, sha256_hex
 from castgym.data.schema import Case, CaseSet
 from castgym.envs.casesets import LoadedCases
 from castgym.envs.episode import POOLS, Episode, EpisodeConfig
 from castgym.envs.judge import score_episode
-from castgym.envs.messages import Response
 from castgym.envs.prompt_styles import PromptStyle
 from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.scoring import COMBINED, Score, score_plans
 from castgym.envs.trajectory import Trajectory
+from castgym.evaluation.playing import play
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, case_ids_digest, open_run
-from castgym.tools.calls import ToolCall
 from castgym.tools.forecasters.base import BackendError
 from castgym.tools.forecasters.pool import ForecasterPool
-
-ATTEMPTS = 3
-"""Tries of an episode whose infrastructure fails, before it is left out and counted."""
 
 _PLAYED_TOGETHER = 32
 """Episodes that a local model plays together, between two writes."""
@@ -203,21 +198,10 @@ def play_case(
     """
     case = loaded.case_set.by_id(case_id)
     config = _conditions(loaded, case, settings)
-    started = time.perf_counter()
-    fault = ""
-    for _ in range(ATTEMPTS):
-        episode = Episode(case, config, pool)
-        trajectory = Trajectory.begin(episode, repeat)
-        try:
-            while not episode.done:
-                prompt = episode.observe()
-                response = policy.act(prompt)
-                trajectory.add(prompt, response, episode.act(response))
-        except InfrastructureError as error:
-            fault = f"{type(error).__name__}: {error}"
-            continue
-        return _ended(loaded, episode, trajectory, response, time.perf_counter() - started)
-    return failed_row(case, repeat, fault, time.perf_counter() - started), None
+    played = play(policy, lambda: Episode(case, config, pool), repeat)
+    if not isinstance(played.episode, Episode) or played.trajectory is None:
+        return failed_row(case, repeat, played.fault, played.seconds), None
+    return _ended(loaded, played.episode, played.trajectory, played.answer, played.seconds)
 
 
 def batch_rows(
@@ -243,7 +227,8 @@ def batch_rows(
         trajectory = Trajectory.begin(played.episode, repeat)
         for turn in played.turns:
             trajectory.add(turn.prompt, turn.reply.message, turn.transition)
-        rows.append(_ended(loaded, played.episode, trajectory, played.turns[-1].reply.message, played.seconds))
+        answer = response_text(played.turns[-1].reply.message)
+        rows.append(_ended(loaded, played.episode, trajectory, answer, played.seconds))
     return rows
 
 
@@ -260,7 +245,7 @@ def _conditions(loaded: LoadedCases, case: Case, settings: EvaluationSettings) -
 
 
 def _ended(
-    loaded: LoadedCases, episode: Episode, trajectory: Trajectory, response: Response, seconds: float
+    loaded: LoadedCases, episode: Episode, trajectory: Trajectory, answer: str | None, seconds: float
 ) -> tuple[ResultRow, Trajectory]:
     """The row of an episode that was played to its end."""
     score = score_episode(episode, loaded.case_set, loaded.targets)
@@ -269,7 +254,6 @@ def _ended(
         {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
         for call in episode.memory.calls
     )
-    answer = None if isinstance(response, ToolCall) else response_text(response)
     outcome = episode.end.outcome or "invalid_submission"
     return _scored_row(episode.case, trajectory.repeat, outcome, score, answer, calls, seconds), trajectory
 
