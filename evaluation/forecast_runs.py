@@ -16,6 +16,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("case_id", "dataset", "origin", "outcome"), (str,)),
         **dict.fromkeys(("mse", "mae", "reward"), _NUMBER),
+        **dict.fromkeys(("answer", "fault", "error"), (str, NoneType)),
         "repeat": (int,),
         "turns": (int,),
         "valid": (bool,),

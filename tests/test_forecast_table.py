@@ -140,6 +140,10 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="different data"):
             compare_forecasts([a, changed])
 
+    def test_a_row_whose_answer_is_no_text(self) -> None:
+        with pytest.raises(DataError, match="answer of another kind"):
+            ForecastRow.from_json({**row("A-000", "A", 0, 1.0).to_json(), "answer": 5})
+
     def test_an_unknown_reference(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no run of 'nobody'"):
             compare_forecasts([write_run(tmp_path, "a", constant(1.0, 1.0))], "nobody")
