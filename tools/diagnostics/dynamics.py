@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import find_peaks
 
 from castgym.tools.diagnostics.change_points import pelt
 from castgym.tools.diagnostics.permutation_entropy import permutation_entropy
@@ -152,6 +151,8 @@ def _peaks(channel: Channel) -> tuple[int, float, float]:
     """Count, mean width and mean spacing of the prominent peaks."""
     if channel.constant:
         return 0, 0.0, 0.0
+    from scipy.signal import find_peaks  # takes most of a second to import: every command would pay for it
+
     peaks, found = find_peaks(channel.filled(), prominence=PEAK_PROMINENCE * channel.std, width=0)
     if not len(peaks):
         return 0, 0.0, 0.0
