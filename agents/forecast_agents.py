@@ -5,19 +5,20 @@ Their evidence on the forecasters is the result of `backtest_forecasters`, which
 `backtests=1` or more.
 """
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from castgym.agents.base import Policy
+from castgym.agents.rendering import response_text
 from castgym.data.errors import ConfigError
 from castgym.data.schema import FloatArray
 from castgym.envs.adjusted_answers import answer_text
 from castgym.envs.forecast_episode import stored_forecasts
 from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
+from castgym.tools.calls import ToolCall
 from castgym.tools.forecasting_tools import BACKTEST_TOOL, PREDICTION_TOOL, decimals_of, value_lines
 
 
@@ -137,10 +138,7 @@ def _failed(prompt: Prompt) -> set[str]:
 
 
 def _calls(thought: str, calls: Sequence[tuple[str, Mapping[str, str]]]) -> str:
-    markup = [
-        f"<tool_call>\n{json.dumps({'name': name, 'arguments': dict(arguments)})}\n</tool_call>"
-        for name, arguments in calls
-    ]
+    markup = [response_text(ToolCall(name, arguments)) for name, arguments in calls]
     return "\n".join([f"<think>{thought}</think>", *markup])
 
 

@@ -12,8 +12,10 @@ from castgym.agents.limits import TimeLimitError, TimeLimits
 from castgym.agents.replies import Reply
 from castgym.agents.sampling import turn_seed
 from castgym.data.errors import InfrastructureError
+from castgym.envs.core import AgentEpisode
 from castgym.envs.messages import Response
 from castgym.envs.prompts import Prompt
+from castgym.envs.trajectory import Trajectory
 
 T = TypeVar("T")
 
@@ -79,6 +81,17 @@ class Played(Generic[E_co]):
     turns: tuple[Turn, ...]
     seconds: float
     error: InfrastructureError | None = None
+
+    def trajectory(self: "Played[AgentEpisode]", repeat: int = 0) -> Trajectory:
+        """What was seen and said, without a score yet.
+
+        Args:
+            repeat: number of the repetition.
+        """
+        trajectory = Trajectory.begin(self.episode, repeat)
+        for turn in self.turns:
+            trajectory.add(turn.prompt, turn.reply.message, turn.transition)
+        return trajectory
 
 
 @dataclass(slots=True)

@@ -56,17 +56,27 @@ def make_policies(names: Sequence[str], loaded: LoadedCases, desk: Desk) -> list
         ForecasterUnavailableError: a policy needs a forecaster whose package or weights are missing.
     """
     factories = policy_factories(loaded, desk)
-    wanted = list(dict.fromkeys(name for given in names for name in (factories if given == "all" else [given])))
-    unknown = [name for name in wanted if name not in factories and ":" not in name]
-    if unknown or not wanted:
-        found = ", ".join(unknown) or "none"
-        raise ConfigError(f"unknown policy {found}: expected one of {', '.join(factories)}, all, or module:name")
+    wanted = wanted_policies(names, factories)
     policies = [factories[name]() if name in factories else imported_policy(name) for name in wanted]
     horizons = {case.expected_horizon for case in loaded.case_set}
     for policy in policies:
         # A model that no case can pay for never runs, so its weights need not be there.
         desk.pool.require([name for name in policy.requires if _payable(name, horizons, desk.tariff)])
     return policies
+
+
+def wanted_policies(names: Sequence[str], known: Collection[str]) -> list[str]:
+    """The names that are meant, each once; `all` stands for every known one.
+
+    Raises:
+        ConfigError: a name is neither known nor `module:name`, or no name is given.
+    """
+    wanted = list(dict.fromkeys(name for given in names for name in (known if given == "all" else [given])))
+    unknown = [name for name in wanted if name not in known and ":" not in name]
+    if unknown or not wanted:
+        found = ", ".join(unknown) or "none"
+        raise ConfigError(f"unknown policy {found}: expected one of {', '.join(known)}, all, or module:name")
+    return wanted
 
 
 def _payable(model: str, horizons: Collection[int], tariff: Tariff) -> bool:

@@ -1,24 +1,23 @@
 """`castgym evaluate`: run policies over a case set into resumable run folders."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from castgym.agents.base import Desk, Policy
 from castgym.agents.registry import make_policies
 from castgym.agents.sampling import SamplingSettings
-from castgym.cli.console import interruptible, progress_columns, say
+from castgym.cli.console import say
 from castgym.cli.evaluate_windows import evaluate_windows
 from castgym.cli.forecasts import FORECAST_THREADS, affordable, warm_forecasts
 from castgym.cli.models import make_agent
+from castgym.cli.run_each import run_each
 from castgym.data.errors import ConfigError
-from castgym.data.files import sha256_hex
+from castgym.data.sampling import spread_ids
 from castgym.data.schema import Case, CaseSet, Split
 from castgym.envs.casesets import EMBEDDED, LoadedCases, load_cases
 from castgym.envs.episode import POOLS, pool_models
@@ -179,17 +178,11 @@ def select_cases(
 
 
 def spread_sample(cases: Sequence[Case], limit: int) -> set[str]:
-    """Ids of a sample that takes the same number from each cohort and lead, as far as they reach.
-
-    Within a cohort and lead the order is that of the ids' hashes: the same everywhere, and free of the index's own
-    order, in which neighbours are of one series.
-    """
+    """Ids of a sample that takes the same number from each cohort and lead, as far as they reach (see `spread_ids`)."""
     strata: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         strata.setdefault((case.cohort, case.family), []).append(case.case_id)
-    queues = [sorted(ids, key=lambda case_id: sha256_hex(case_id.encode())) for ids in strata.values()]
-    turns = chain.from_iterable(zip_longest(*queues))
-    return set(islice((case_id for case_id in turns if case_id is not None), limit))
+    return set(spread_ids(strata.values(), limit))
 
 
 def _forecast_ahead(policies: Sequence[Policy], chosen: CaseSet, desk: Desk, progress: Progress) -> None:
@@ -233,25 +226,12 @@ def evaluate_policies(
     models = pool_models(loaded.case_set.models, settings.pool)
     desk = Desk(loaded.case_set.tariff, models, shared_pool(), FORECAST_THREADS)
     policies = [*(make_policies(names, loaded, desk) if names else ()), *agents]
-    folders = []
-    console = Console()
-    with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, interruptible():
+
+    def ahead(progress: Progress) -> None:
         if not settings.vectorised:
             _forecast_ahead(policies, chosen, desk, progress)
-        for policy in policies:
-            task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
-            path = folder / policy.name
-            run_policy(
-                policy,
-                loaded,
-                chosen,
-                selection,
-                settings,
-                desk,
-                path,
-                lambda done, total, task=task: progress.update(task, completed=done, total=total),  # type: ignore[misc]
-            )
-            folders.append(path)
-            if not console.is_terminal:
-                typer.echo(f"{policy.name}: {len(chosen) * settings.repeats} episodes in {path}")
-    return folders
+
+    def run(policy: Policy, path: Path, progress: Callable[[int, int], None]) -> None:
+        run_policy(policy, loaded, chosen, selection, settings, desk, path, progress)
+
+    return run_each(policies, len(chosen) * settings.repeats, folder, run, ahead)

@@ -1,18 +1,15 @@
 """`castgym evaluate --windows`: run policies over forecasting windows into resumable run folders."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from castgym.agents.base import Policy
 from castgym.agents.forecast_agents import forecast_agents
-from castgym.agents.registry import imported_policy
-from castgym.cli.console import interruptible, progress_columns, say
+from castgym.agents.registry import imported_policy, wanted_policies
+from castgym.cli.console import say
+from castgym.cli.run_each import run_each
 from castgym.data.errors import ConfigError
-from castgym.data.files import sha256_hex
+from castgym.data.sampling import spread_ids
 from castgym.data.windows import WindowSplit
 from castgym.envs.forecast_source import ForecastSource
 from castgym.evaluation.forecast_runner import ForecastSettings, evaluate_forecasts, forecast_run_config
@@ -76,24 +73,13 @@ def evaluate_windows(
         "overlap": _overlap(source, stride),
     }
     folder = out or Path("runs") / source.name.replace("+", "-")
-    finished = []
-    console = Console()
-    with Progress(*progress_columns(), console=console, disable=not console.is_terminal) as progress, interruptible():
-        for policy in [*_policies(policies, source.config.models), *agents]:
-            task = progress.add_task(policy.name, total=len(chosen) * settings.repeats)
-            path = folder / policy.name
-            evaluate_forecasts(
-                policy,
-                source,
-                chosen,
-                forecast_run_config(policy, source, chosen, selection=selection, settings=settings),
-                settings,
-                path,
-                lambda done, total, task=task: progress.update(task, completed=done, total=total),  # type: ignore[misc]
-            )
-            finished.append(path)
-            if not console.is_terminal:
-                typer.echo(f"{policy.name}: {len(chosen) * settings.repeats} episodes in {path}")
+
+    def run(policy: Policy, path: Path, progress: Callable[[int, int], None]) -> None:
+        config = forecast_run_config(policy, source, chosen, selection=selection, settings=settings)
+        evaluate_forecasts(policy, source, chosen, config, settings, path, progress)
+
+    everyone = [*_policies(policies, source.config.models), *agents]
+    finished = run_each(everyone, len(chosen) * settings.repeats, folder, run)
     say(f"{len(finished)} runs in {folder}. Next: castgym report {folder}/*")
     return finished
 
@@ -105,16 +91,12 @@ def _policies(names: Sequence[str], models: Sequence[str]) -> list[Policy]:
         ConfigError: a name is unknown.
     """
     known = forecast_agents(models)
-    wanted = list(dict.fromkeys(name for given in names for name in (known if given == "all" else [given])))
-    if unknown := [name for name in wanted if name not in known and ":" not in name]:
-        raise ConfigError(
-            f"unknown policy {', '.join(unknown)}: expected one of {', '.join(known)}, all, or module:name"
-        )
+    wanted = wanted_policies(names, known) if names else []
     return [known[name] if name in known else imported_policy(name) for name in wanted]
 
 
 def _spread(source: ForecastSource, limit: int | None) -> tuple[str, ...]:
-    """All windows, or the same number of each data set, spread over them by the hash of their ids."""
+    """All windows, or the same number of each data set, as far as they reach (see `spread_ids`)."""
     if limit is None or limit >= len(source.ids):
         return source.ids
     by_set: dict[str, list[str]] = {}
@@ -122,10 +104,7 @@ def _spread(source: ForecastSource, limit: int | None) -> tuple[str, ...]:
         by_set.setdefault(source.dataset(window_id), []).append(window_id)
     if limit < len(by_set):
         raise ConfigError(f"expected --limit of at least one window for each of {len(by_set)} sets, found {limit}")
-    share, rest = divmod(limit, len(by_set))
-    kept: set[str] = set()
-    for number, ids in enumerate(by_set.values()):
-        kept |= set(sorted(ids, key=lambda name: sha256_hex(name.encode()))[: share + (number < rest)])
+    kept = set(spread_ids(by_set.values(), limit))
     return tuple(window_id for window_id in source.ids if window_id in kept)
 
 

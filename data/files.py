@@ -11,7 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from castgym.data.errors import DataError
+from filelock import FileLock, Timeout
+
+from castgym.data.errors import ConfigError, DataError
 
 
 def canonical_json(value: Any) -> str:
@@ -143,3 +145,22 @@ def folder_atomic(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+@contextmanager
+def held_folder(path: Path) -> Iterator[None]:
+    """Create a folder where there is none, and hold it: no other process can hold it meanwhile.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ConfigError(f"another process writes to {path}; wait for it or choose another folder") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -4,6 +4,7 @@ The schema stands in `docs/trajectories.md`. A trajectory holds everything that 
 a replay demands the same prompts, results, ending and score.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -95,10 +96,15 @@ class Trajectory:
         return self.toolsets[step.toolset]
 
     def finish(self, episode: AgentEpisode, score: HasJson | None) -> None:
-        """Note how the episode ended and what it scored."""
+        """Note how the episode ended and what it scored; numbers that are not finite become `None`, which is JSON."""
         self.end = episode.end.ending()
         self.credits = episode.spent
-        self.score = score.to_json() if score is not None else None
+        self.score = None
+        if score is not None:
+            self.score = {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in score.to_json().items()
+            }
 
     def to_json(self) -> dict[str, Any]:
         """JSON object, one line of a file."""

@@ -130,8 +130,7 @@ def evaluate_forecasts(
 
 def forecast_row(source: ForecastSource, window_id: str, repeat: int, played: Played) -> ForecastRow:
     """The row of an episode that was played, or given up."""
-    item, split, origin = source.loaded.find(window_id)
-    window = item.window(split, origin)
+    window = source.loaded.window(window_id)
     identity: dict[str, Any] = {
         "case_id": window_id,
         "repeat": repeat,

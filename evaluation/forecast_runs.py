@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from castgym.data.errors import DataError
-from castgym.envs.outcomes import OUTCOMES, Outcome
-from castgym.evaluation.run_folder import FolderConfig, RunFolder, RunWriter, open_folder
+from castgym.envs.outcomes import Outcome
+from castgym.evaluation.run_folder import FolderConfig, RunFolder, RunWriter, checked_fields, open_folder
 
 _NUMBER = (int, float, NoneType)
 _KINDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
@@ -101,15 +100,7 @@ class ForecastRow:
         Raises:
             DataError: fields are missing, unknown, or of another kind.
         """
-        names = {field.name for field in fields(cls)}
-        if set(value) != names:
-            raise DataError(f"expected a forecast row with the fields {sorted(names)}, found {sorted(value)}")
-        wrong = [
-            name for name, kinds in _KINDS.items() if not isinstance(value[name], kinds) or value[name] != value[name]
-        ]
-        if wrong or value["outcome"] not in OUTCOMES:
-            raise DataError(f"expected a forecast row, found {', '.join(wrong) or 'outcome'} of another kind")
-        return cls(**{**value, "calls": tuple(value["calls"])})
+        return cls(**checked_fields(cls, value, _KINDS, "forecast row"))
 
 
 class ForecastRun(RunFolder[ForecastRunConfig, ForecastRow]):

@@ -38,12 +38,15 @@ class Played:
     @property
     def calls(self) -> tuple[dict[str, Any], ...]:
         """The calls of the episode as result rows keep them."""
-        if self.episode is None:
-            return ()
-        return tuple(
-            {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
-            for call in self.episode.memory.calls
-        )
+        return () if self.episode is None else row_calls(self.episode)
+
+
+def row_calls(episode: AgentEpisode) -> tuple[dict[str, Any], ...]:
+    """The calls of an episode as result rows keep them."""
+    return tuple(
+        {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
+        for call in episode.memory.calls
+    )
 
 
 def play(policy: Policy, begin: Callable[[], AgentEpisode], repeat: int = 0, attempts: int = ATTEMPTS) -> Played:

@@ -1,12 +1,12 @@
 """One result row: how one policy fared on one case. Rows are what a run folder stores and what reports read."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from castgym.data.errors import DataError
-from castgym.envs.outcomes import OUTCOMES, Outcome
+from castgym.envs.outcomes import Outcome
+from castgym.evaluation.run_folder import checked_fields
 
 _NUMBER = (int, float, NoneType)
 _KINDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
@@ -85,13 +85,6 @@ class ResultRow:
         Raises:
             DataError: fields are missing or unknown.
         """
-        names = {field.name for field in fields(cls)}
-        if set(value) != names:
-            raise DataError(f"expected a result row with the fields {sorted(names)}, found {sorted(value)}")
-        row = dict(value)
-        wrong = [name for name, kinds in _KINDS.items() if not isinstance(row[name], kinds) or row[name] != row[name]]
-        if wrong or row["outcome"] not in OUTCOMES:
-            raise DataError(f"expected a result row, found {', '.join(wrong) or 'outcome'} of another kind")
+        row = checked_fields(cls, value, _KINDS, "result row")
         row["grid_index"] = None if row["grid_index"] is None else tuple(row["grid_index"])
-        row["calls"] = tuple(row["calls"])
         return cls(**row)

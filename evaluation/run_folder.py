@@ -9,6 +9,7 @@ determines it, differs between benchmarks; how it is kept does not.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -16,24 +17,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from filelock import FileLock, Timeout
-
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.files import (
     append_lines,
     canonical_json,
     cut_unfinished_line,
+    held_folder,
     read_json,
     sha256_hex,
     write_json_atomic,
 )
+from castgym.envs.outcomes import OUTCOMES
 
 FORMAT = 2
 """Version of the folder's layout."""
 
 
 @dataclass(frozen=True)
-class FolderConfig:
+class FolderConfig(ABC):
     """What every run has; a kind of run adds whatever else determines its rows.
 
     Attributes:
@@ -61,9 +62,9 @@ class FolderConfig:
     options: Mapping[str, Any]
 
     @classmethod
+    @abstractmethod
     def kind(cls) -> str:
         """Name of the kind of run, part of the file."""
-        raise NotImplementedError
 
     @cached_property
     def digest(self) -> str:
@@ -124,6 +125,31 @@ class FolderRow(Protocol):
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read `to_json`."""
         ...
+
+
+def checked_fields(
+    row_type: type[Any], value: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], what: str
+) -> dict[str, Any]:
+    """The fields of a row that was read, each of its kind.
+
+    Args:
+        row_type: the row's dataclass.
+        value: JSON object.
+        kinds: allowed types by field; others are not checked.
+        what: what it should be, for messages.
+
+    Raises:
+        DataError: fields are missing, unknown, NaN or of another kind.
+    """
+    names = {field.name for field in fields(row_type)}
+    if set(value) != names:
+        raise DataError(f"expected a {what} with the fields {sorted(names)}, found {sorted(value)}")
+    wrong = [
+        name for name, allowed in kinds.items() if not isinstance(value[name], allowed) or value[name] != value[name]
+    ]
+    if wrong or value["outcome"] not in OUTCOMES:
+        raise DataError(f"expected a {what}, found {', '.join(wrong) or 'outcome'} of another kind")
+    return {**value, "calls": tuple(value["calls"])}
 
 
 ConfigT = TypeVar("ConfigT", bound=FolderConfig)
@@ -243,13 +269,7 @@ def open_folder(path: Path, config: ConfigT, row_type: type[RowT]) -> Iterator[R
     Raises:
         ConfigError: the folder holds a run of another configuration, or another process writes to it.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise ConfigError(f"another process writes to {path}; wait for it or choose another folder") from error
-    try:
+    with held_folder(path):
         if (path / "config.json").exists():
             found = type(config).from_json(read_json(path / "config.json"))
             if found.digest != config.digest:
@@ -259,8 +279,6 @@ def open_folder(path: Path, config: ConfigT, row_type: type[RowT]) -> Iterator[R
         else:
             write_json_atomic(path / "config.json", config.to_json())
         yield RunWriter(path, config, row_type)
-    finally:
-        lock.release()
 
 
 def _cut_orphans(path: Path, known: set[tuple[str, int]]) -> None:

@@ -23,7 +23,7 @@ from castgym.envs.prompt_styles import PromptStyle
 from castgym.envs.prompts import AnswerForm, PromptMode
 from castgym.envs.scoring import COMBINED, Score, score_plans
 from castgym.envs.trajectory import Trajectory
-from castgym.evaluation.playing import play
+from castgym.evaluation.playing import play, row_calls
 from castgym.evaluation.rows import ResultRow
 from castgym.evaluation.runs import RunConfig, case_ids_digest, open_run
 from castgym.tools.forecasters.base import BackendError
@@ -160,32 +160,32 @@ def _results(
             yield [row for row, _ in played], kept
         return
 
-    def play(item: tuple[str, int]) -> tuple[ResultRow, Trajectory | None]:
+    def play_one(item: tuple[str, int]) -> tuple[ResultRow, Trajectory | None]:
         return play_case(policy, loaded, item[0], item[1], settings, desk.pool)
 
-    for row, trajectory in _side_by_side(play, pending, settings.workers):
+    for row, trajectory in _side_by_side(play_one, pending, settings.workers):
         yield [row], [] if trajectory is None or not settings.keep_episodes else [trajectory.to_json()]
 
 
 def _side_by_side(
-    play: Callable[[tuple[str, int]], tuple[ResultRow, Trajectory | None]],
+    play_one: Callable[[tuple[str, int]], tuple[ResultRow, Trajectory | None]],
     pending: Sequence[tuple[str, int]],
     workers: int,
 ) -> Iterator[tuple[ResultRow, Trajectory | None]]:
     """Results in the order in which they end, with few episodes in flight, so that an interrupt is quick."""
     if workers == 1:
-        yield from map(play, pending)
+        yield from map(play_one, pending)
         return
     items = iter(pending)
     with ThreadPoolExecutor(workers) as threads:
         running: set[Future[tuple[ResultRow, Trajectory | None]]] = {
-            threads.submit(play, item) for item in islice(items, 2 * workers)
+            threads.submit(play_one, item) for item in islice(items, 2 * workers)
         }
         while running:
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 yield future.result()
-                running |= {threads.submit(play, item) for item in islice(items, 1)}
+                running |= {threads.submit(play_one, item) for item in islice(items, 1)}
 
 
 def play_case(
@@ -224,11 +224,8 @@ def batch_rows(
             fault = f"{type(played.error).__name__}: {played.error}"
             rows.append((failed_row(case, repeat, fault, played.seconds), None))
             continue
-        trajectory = Trajectory.begin(played.episode, repeat)
-        for turn in played.turns:
-            trajectory.add(turn.prompt, turn.reply.message, turn.transition)
         answer = response_text(played.turns[-1].reply.message)
-        rows.append(_ended(loaded, played.episode, trajectory, answer, played.seconds))
+        rows.append(_ended(loaded, played.episode, played.trajectory(repeat), answer, played.seconds))
     return rows
 
 
@@ -250,12 +247,9 @@ def _ended(
     """The row of an episode that was played to its end."""
     score = score_episode(episode, loaded.case_set, loaded.targets)
     trajectory.finish(episode, score)
-    calls = tuple(
-        {"tool": call.tool, "arguments": dict(call.arguments), "error": call.error, "credits": call.credits}
-        for call in episode.memory.calls
-    )
     outcome = episode.end.outcome or "invalid_submission"
-    return _scored_row(episode.case, trajectory.repeat, outcome, score, answer, calls, seconds), trajectory
+    row = _scored_row(episode.case, trajectory.repeat, outcome, score, answer, row_calls(episode), seconds)
+    return row, trajectory
 
 
 def _episode_seed(seed: int, case_id: str, repeat: int) -> int:

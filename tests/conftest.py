@@ -1,12 +1,16 @@
 """Fixtures that several test files share."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from castgym.data.builder import BuiltCases
 from castgym.data.simulate import simulated_cases
+from castgym.envs.casesets import LoadedCases, load_cases
+from castgym.envs.episode import Episode, EpisodeConfig
 
 SHARED_DATA_VARIABLE = "CASTGYM_SHARED_DATA"
 
@@ -51,3 +55,20 @@ def _real_file(folder: Path, name: str) -> Path:
 def simulated() -> BuiltCases:
     """The simulated cases of seed 0, built once."""
     return simulated_cases(0)
+
+
+@pytest.fixture(scope="session")
+def loaded() -> LoadedCases:
+    """The embedded cases and their truth."""
+    return load_cases("embedded")
+
+
+@pytest.fixture(scope="session")
+def new_episode(loaded: LoadedCases) -> Callable[..., Episode]:
+    """Makes an episode of an embedded case: its number, and conditions."""
+
+    def build(number: int = 0, **conditions: Any) -> Episode:
+        case = list(loaded.case_set)[number]
+        return Episode(case, EpisodeConfig.of(loaded.case_set, case, **conditions))
+
+    return build

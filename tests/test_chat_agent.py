@@ -36,8 +36,7 @@ from castgym.agents.endpoint_errors import (
 from castgym.agents.replies import Usage
 from castgym.agents.sampling import SamplingSettings
 from castgym.data.errors import ConfigError, InfrastructureError
-from castgym.envs.casesets import LoadedCases, load_cases
-from castgym.envs.episode import Episode, EpisodeConfig
+from castgym.envs.episode import Episode
 from castgym.envs.prompts import Prompt
 from castgym.tools.calls import parse_response
 
@@ -68,20 +67,6 @@ def make() -> Iterator[Make]:
     yield agent
     for made in agents:
         made.close()
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedCases:
-    return load_cases("embedded")
-
-
-@pytest.fixture(scope="module")
-def new_episode(loaded: LoadedCases) -> Callable[..., Episode]:
-    def build(number: int = 0, **conditions: Any) -> Episode:
-        case = list(loaded.case_set)[number]
-        return Episode(case, EpisodeConfig.of(loaded.case_set, case, **conditions))
-
-    return build
 
 
 @pytest.fixture(scope="module")

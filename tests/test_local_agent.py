@@ -17,8 +17,7 @@ from castgym.agents.local_sampling import SeededSampler  # noqa: E402
 from castgym.agents.play import play_batch  # noqa: E402
 from castgym.agents.sampling import SamplingSettings, turn_seed  # noqa: E402
 from castgym.data.errors import ConfigError, InfrastructureError  # noqa: E402
-from castgym.envs.casesets import LoadedCases, load_cases  # noqa: E402
-from castgym.envs.episode import Episode, EpisodeConfig  # noqa: E402
+from castgym.envs.episode import Episode  # noqa: E402
 from castgym.envs.prompts import Prompt  # noqa: E402
 
 TEMPLATE = """
@@ -49,20 +48,6 @@ CALL = (
 ANSWER = '{"plan": "p1"}'
 COMPACT: dict[str, Any] = {"prompt_style": "compact", "answer_form": "plan"}
 SHORT = SamplingSettings(max_tokens=24, seed=3)
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedCases:
-    return load_cases("embedded")
-
-
-@pytest.fixture(scope="module")
-def new_episode(loaded: LoadedCases) -> Callable[..., Episode]:
-    def make(number: int = 0, **conditions: Any) -> Episode:
-        case = list(loaded.case_set)[number]
-        return Episode(case, EpisodeConfig.of(loaded.case_set, case, **conditions))
-
-    return make
 
 
 def small_tokenizer(texts: list[str]) -> Any:

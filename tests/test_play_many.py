@@ -21,8 +21,7 @@ from castgym.agents.limits import TimeLimitError, TimeLimits
 from castgym.agents.play import Played, play_many
 from castgym.agents.sampling import turn_seed
 from castgym.data.errors import InfrastructureError
-from castgym.envs.casesets import LoadedCases, load_cases
-from castgym.envs.episode import Episode, EpisodeConfig
+from castgym.envs.episode import Episode
 from castgym.tools.fwbench import FWBENCH_TOOLS, FWBenchTools
 
 Make = Callable[..., ChatAgent]
@@ -34,20 +33,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with ExitStack() as stack:
         yield lambda server, **settings: stack.enter_context(ChatAgent("asked-model", server.url, **settings))
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedCases:
-    return load_cases("embedded")
-
-
-@pytest.fixture(scope="module")
-def new_episode(loaded: LoadedCases) -> Callable[..., Episode]:
-    def build(number: int = 0, **conditions: Any) -> Episode:
-        case = list(loaded.case_set)[number]
-        return Episode(case, EpisodeConfig.of(loaded.case_set, case, **conditions))
-
-    return build
 
 
 def scripted_model(request: Request) -> Answer:

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from castgym.data.errors import ConfigError, DataError
 from castgym.data.files import (
     append_lines,
     canonical_json,
     cut_unfinished_line,
+    held_folder,
     read_json,
     sha256_hex,
     write_json_atomic,
@@ -84,13 +83,7 @@ def open_collection(path: Path, config: Mapping[str, Any]) -> Iterator[CollectFo
         ConfigError: it holds another collection, or another process writes to it.
         DataError: a line of it is damaged.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise ConfigError(f"another process writes to {path}; wait for it or choose another folder") from error
-    try:
+    with held_folder(path):
         if (path / "config.json").exists():
             _check_same(path, read_json(path / "config.json"), config)
         elif (path / EPISODES).exists():
@@ -99,8 +92,6 @@ def open_collection(path: Path, config: Mapping[str, Any]) -> Iterator[CollectFo
             digest = sha256_hex(canonical_json(config).encode())
             write_json_atomic(path / "config.json", {"format": FORMAT, "digest": digest, **config})
         yield CollectFolder(path)
-    finally:
-        lock.release()
 
 
 def _check_same(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:

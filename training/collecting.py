@@ -5,11 +5,9 @@ Nothing here shows a teacher the truth: the source scores an episode after it ha
 
 import asyncio
 import hashlib
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +19,9 @@ from castgym.agents.play import Played, play_many
 from castgym.agents.replies import Reply, Usage
 from castgym.data.errors import ConfigError, InfrastructureError
 from castgym.data.files import canonical_json, sha256_hex
+from castgym.data.sampling import spread_ids
 from castgym.envs.prompts import Prompt
-from castgym.envs.sources import EpisodeScore, EpisodeSource
+from castgym.envs.sources import EpisodeSource
 from castgym.envs.trajectory import Trajectory
 from castgym.training.collect_folder import CollectFolder, EpisodeKey, open_collection
 from castgym.training.references import reference_errors
@@ -139,16 +138,11 @@ def collect(
 
 
 def chosen_subjects(source: EpisodeSource, limit: int | None = None) -> list[str]:
-    """Windows to collect from: all, or so many, evenly from the data sets.
-
-    Within a data set the order is that of the ids' hashes: the same everywhere, and free of the order of time.
-    """
-    queues: dict[str, list[str]] = {}
-    for subject_id in sorted(source.ids, key=lambda name: sha256_hex(name.encode())):
-        queues.setdefault(source.dataset(subject_id), []).append(subject_id)
-    turns = chain.from_iterable(zip_longest(*(queues[name] for name in sorted(queues))))
-    chosen = islice((subject_id for subject_id in turns if subject_id is not None), limit)
-    return list(chosen)
+    """Windows to collect from, evenly from the data sets: all, or so many (see `spread_ids`)."""
+    strata: dict[str, list[str]] = {}
+    for subject_id in source.ids:
+        strata.setdefault(source.dataset(subject_id), []).append(subject_id)
+    return spread_ids((strata[name] for name in sorted(strata)), limit)
 
 
 def episode_seed(seed: int, subject_id: str, repeat: int) -> int:
@@ -230,10 +224,8 @@ class _Collection:
 
     def _trajectory(self, key: EpisodeKey, seed: int, played: Played[Any]) -> Trajectory:
         subject_id, repeat = key
-        trajectory = Trajectory.begin(played.episode, repeat)
-        for turn in played.turns:
-            trajectory.add(turn.prompt, turn.reply.message, turn.transition)
-        trajectory.finish(played.episode, _JsonScore(self._source.score(played.episode)))
+        trajectory = played.trajectory(repeat)
+        trajectory.finish(played.episode, self._source.score(played.episode))
         usage = [turn.reply.usage for turn in played.turns if turn.reply.usage is not None]
         trajectory.meta = {
             "agent": self._teacher.name,
@@ -259,18 +251,6 @@ class _Collection:
 
 def _silent(done: int, total: int, faults: int) -> None:
     del done, total, faults
-
-
-@dataclass(frozen=True, slots=True)
-class _JsonScore:
-    """A score whose numbers are all JSON: an error that is infinite becomes `null`."""
-
-    score: EpisodeScore
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON object."""
-        value = self.score.to_json()
-        return {**value, "error": value["error"] if math.isfinite(value["error"]) else None}
 
 
 def _token_counts(usage: Sequence[Usage]) -> dict[str, int]:

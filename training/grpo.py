@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import torch
 from pydantic import Field
 from transformers.utils import logging
 from trl.trainer.grpo_config import GRPOConfig
@@ -48,7 +47,7 @@ from castgym.training.curriculum import (
 )
 from castgym.training.episode_settings import EpisodeSettings, spread_subjects
 from castgym.training.guard import CollapseGuard, GuardSettings
-from castgym.training.loading import LoraSettings, load_tokenizer
+from castgym.training.loading import LoraSettings, load_tokenizer, usable_gpu
 from castgym.training.memory_estimate import MemoryPlan, check_memory
 from castgym.training.metrics_log import MetricsLog, WandbSettings, report_to
 from castgym.training.rollout import RolloutSettings
@@ -273,9 +272,7 @@ def trainer_arguments(settings: GrpoSettings, folder: TrainingFolder) -> GRPOCon
     Raises:
         ConfigError: batch, groups, processes and checkpoints do not fit together, or the device has no bfloat16.
     """
-    on_gpu = torch.cuda.is_available()
-    if settings.precision == "bf16" and on_gpu and not torch.cuda.is_bf16_supported():
-        raise ConfigError("this GPU has no bfloat16: set precision: fp32")
+    on_gpu = usable_gpu(settings.precision)
     evaluates, saves = settings.eval_steps is not None, settings.save_steps is not None
     if evaluates and saves and (settings.save_steps or 0) % (settings.eval_steps or 1):
         raise ConfigError(

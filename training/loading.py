@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from peft import LoraConfig
 from pydantic import Field
 from transformers import AutoTokenizer
@@ -34,6 +35,21 @@ class LoraSettings(RunConfig):
             target_modules=self.targets,
             task_type="CAUSAL_LM",
         )
+
+
+def usable_gpu(precision: str) -> bool:
+    """Whether there is a GPU to train on.
+
+    Args:
+        precision: `bf16` or `fp32`.
+
+    Raises:
+        ConfigError: it has no bfloat16, which was asked for.
+    """
+    found = torch.cuda.is_available()
+    if precision == "bf16" and found and not torch.cuda.is_bf16_supported():
+        raise ConfigError("this GPU has no bfloat16: set precision: fp32")
+    return found
 
 
 def load_tokenizer(model: str) -> Any:

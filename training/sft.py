@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from pydantic import Field
 from transformers.utils import logging
 from trl.trainer.sft_config import SFTConfig
 
 from castgym.data.errors import ConfigError
-from castgym.training.loading import LoraSettings, load_tokenizer
+from castgym.training.loading import LoraSettings, load_tokenizer, usable_gpu
 from castgym.training.metrics_log import MetricsLog, WandbSettings, report_to
 from castgym.training.run_config import RunConfig
 from castgym.training.run_script import TrainingFolder, run_script
@@ -157,9 +156,7 @@ def trainer_arguments(settings: SftSettings, folder: TrainingFolder) -> SFTConfi
     Raises:
         ConfigError: the batch does not divide among the processes, or the device has no bfloat16.
     """
-    on_gpu = torch.cuda.is_available()
-    if settings.precision == "bf16" and on_gpu and not torch.cuda.is_bf16_supported():
-        raise ConfigError("this GPU has no bfloat16: set precision: fp32")
+    on_gpu = usable_gpu(settings.precision)
     attention = {} if settings.attention is None else {"attn_implementation": settings.attention}
     # transformers 5.24 renamed it, TRL 1.16 and older transformers know only the old name.
     warnings.filterwarnings("ignore", "`(is_)?gradient_checkpointing` is deprecated", FutureWarning)
