@@ -84,7 +84,13 @@ class TestEvaluateAndReport:
         ]
         log = tmp_path / "runs" / "backtest_8" / "rows.jsonl"
         with subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A shell lets its background jobs ignore the signal, and what they start inherits that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             wait_for_rows(log, 2)  # an append that is interrupted before it is durable is taken back: one row stays
             process.send_signal(signal.SIGINT)
